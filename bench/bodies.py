@@ -19,7 +19,6 @@ from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import fuzz
 from ext_proc.director.director import Director
 from ext_proc.kv.lookup import KvLookup
-from ext_proc.kv.tokens import IdsReader
 from ext_proc.kv.view import KvView
 from ext_proc.protocol.attributes import ENCODING, HttpRequest
 from fleet.endpoint import Endpoint, Membership, Pool
@@ -62,7 +61,7 @@ class Reader:
         # A pool with KV events reads token ids a second time.
         blocks = self.settings.limits.prompt_blocks
         kv = KvLookup(KvView(blocks, time.thread_time), time.thread_time, blocks)
-        kv.set_pool("p", [end.address for end in self._ends], IdsReader())
+        kv.set_pool("p", [end.address for end in self._ends])
         self._director = Director(self._store, self.settings, CollectorRegistry(), time.thread_time, kv)
         self.publish()
 

@@ -156,7 +156,7 @@ class Watcher:
         if not isinstance(parsed.prompt, Prompt):
             return {}
         prompt = self.events.lookup.locate(self._pool, vllm_engines.MODEL, parsed.prompt, parsed.envelope)
-        return {} if prompt is None else self.events.view.held(prompt.keys)
+        return {} if prompt is None else self.events.view.cached_tokens(prompt.keys)
 
 
 async def run_phase(

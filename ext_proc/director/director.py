@@ -173,7 +173,7 @@ class Director:
         if sent.session:
             self.sessions.take_back(sent.session, picked, there or sent.session_before, now)
         if sent.kv_key and self._kv is not None:
-            self._kv.take_back(picked, sent.kv_key)
+            self._kv.view.expect_no_more(picked, sent.kv_key)
 
     def take_remote(self, address: str, blocks: Sequence[int]) -> None:
         """Record a prompt that another worker sent, if the endpoint is in the fleet."""
@@ -308,8 +308,8 @@ class Director:
             self.warmth.asked(blocks, now, {*(request.edges or ())}, total, look_back)
             sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))
         if request.kv_keys is not None and self._kv is not None:
-            sent.kv_key = self._kv.expect(first, request.kv_keys)
-        # A session does not follow a trial, because that endpoint may not be reliable yet.
+            sent.kv_key = self._kv.view.expect(first, request.kv_keys)
+        # A session does not follow a trial: that endpoint may not be reliable yet.
         if request.session_digest and not decision.trial:
             sent.session, sent.session_before = request.session_digest, request.session
             self.sessions.note(request.session_digest, first, now)

@@ -1,4 +1,4 @@
-"""Which names are LoRA adapters', as engines' events tell."""
+"""The names of LoRA adapters, from engines' events."""
 
 from __future__ import annotations
 
@@ -9,50 +9,49 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 MAX_NAMES: Final = 4096
-"""Of one endpoint; beyond, the one told longest ago goes."""
+"""Of one endpoint; the name without events for the longest time goes first."""
 
 
 class AdapterNames:
     """By endpoint. Bounded, single-threaded."""
 
     def __init__(self) -> None:
-        self._named: dict[str, OrderedDict[str, None]] = {}
-        """Names that an endpoint has told, the one told longest ago first."""
-        self._tellers: dict[str, set[str]] = {}
-        """The same the other way round."""
-        self._numbering: set[str] = set()
-        """Endpoints that tell numbers instead, which no request can name: vLLM up to 0.15."""
+        self._names: dict[str, OrderedDict[str, None]] = {}
+        """By endpoint, the name with the oldest event first."""
+        self._endpoints: dict[str, set[str]] = {}
+        """By name."""
+        self._numbered: set[str] = set()
+        """Endpoints that publish numbers, which no request can name: vLLM up to 0.15."""
 
-    def note(self, address: str, adapter: str) -> None:
-        """Take note that an endpoint has told of an adapter, spelled as in `Stored`."""
+    def add(self, address: str, adapter: str) -> None:
+        """Add the adapter of an endpoint's event, spelled as in `Stored`."""
         if adapter.startswith("\0"):
-            self._numbering.add(address)
+            self._numbered.add(address)
             return
-        self._numbering.discard(address)
-        names = self._named.setdefault(address, OrderedDict())
+        self._numbered.discard(address)
+        names = self._names.setdefault(address, OrderedDict())
         names[adapter] = None
         names.move_to_end(adapter)
-        self._tellers.setdefault(adapter, set()).add(address)
+        self._endpoints.setdefault(adapter, set()).add(address)
         if len(names) > MAX_NAMES:
-            self._untell(address, names.popitem(last=False)[0])
+            self._remove(address, names.popitem(last=False)[0])
 
     def forget(self, address: str) -> None:
         """Forget an endpoint."""
-        self._numbering.discard(address)
-        for name in self._named.pop(address, ()):
-            self._untell(address, name)
+        self._numbered.discard(address)
+        for name in self._names.pop(address, ()):
+            self._remove(address, name)
 
-    def told(self, name: str, addresses: AbstractSet[str]) -> bool:
-        """Whether one of these endpoints has told of an adapter by this name."""
-        tellers = self._tellers.get(name)
-        return tellers is not None and not tellers.isdisjoint(addresses)
+    def has(self, name: str, addresses: AbstractSet[str]) -> bool:
+        """Whether one of these endpoints has published blocks of an adapter with this name."""
+        return not self._endpoints.get(name, set()).isdisjoint(addresses)
 
-    def nameless(self, addresses: AbstractSet[str]) -> bool:
-        """Whether one of these endpoints tells adapters by numbers."""
-        return not self._numbering.isdisjoint(addresses)
+    def numbered(self, addresses: AbstractSet[str]) -> bool:
+        """Whether one of these endpoints publishes adapters by number."""
+        return not self._numbered.isdisjoint(addresses)
 
-    def _untell(self, address: str, name: str) -> None:
-        tellers = self._tellers[name]
-        tellers.discard(address)
-        if not tellers:
-            del self._tellers[name]
+    def _remove(self, address: str, name: str) -> None:
+        endpoints = self._endpoints[name]
+        endpoints.discard(address)
+        if not endpoints:
+            del self._endpoints[name]

@@ -1,19 +1,19 @@
-"""Which publisher holds which prefixes: engines' blocks by their own hashes, prefixes by token keys.
+"""Publishers' cached prefixes: engines' blocks by the engines' own hashes, prefixes by token keys.
 
-A publisher is one data-parallel rank of one endpoint and has a slot. A block's prefix key follows from its
-parent's, which is found by the engine's own hash, so no engine's hash function is ever computed anew. The
-same hash may be stored several times (engines fill a copy each for two requests at a time) and then has to
-be removed as often.
+A publisher is one data-parallel rank of one endpoint and has a slot. The key of a block's prefix follows from
+its parent's key, and the parent is looked up by the engine's own hash, so no engine's hash function is
+recomputed. An engine may store the same hash several times (two simultaneous requests fill a copy each), and
+must then remove it as often.
 
-Whoever forgets all it held gets another bit in the masks, which is no work; what the old bit stands for is
-swept away a little at a time.
+A publisher whose blocks are void gets another bit in the masks, which takes no time; `sweep` clears the old
+bit in small steps.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ import numpy as np
 from ext_proc.kv.adapters import AdapterNames
 from ext_proc.kv.chain import LOW_64, MAX_TOKENS, Chain
 from ext_proc.kv.events import MAX_BLOCKS, Stored, Tier
-from ext_proc.kv.masks import SHARDS, Masks, drop, empty, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,39 +30,45 @@ if TYPE_CHECKING:
     from ext_proc.kv.events import Removed
 
 MIN_STEP_TOKENS: Final = 16
-"""Engines with smaller blocks (SGLang's hold one token) are looked up at every so many tokens."""
+"""Engines with smaller blocks (SGLang's have one token) are looked up at every 16th token."""
 SWEPT: Final = 2 * MAX_BLOCKS
 """Blocks that one `sweep` removes: more than any event adds."""
+SHARDS: Final = 256
+"""Dictionaries for all prefixes: a single one would stop the loop whenever it grows."""
 _SLACK_SHIFT: Final = 7
+
+Masks: TypeAlias = list[dict[int, int]]
+"""Prefix keys to the bits of the slots that have them, in `SHARDS`."""
 
 
 class _Block(msgspec.Struct, gc=False):
-    """Unknown to the garbage collector, which would stop the loop to look at millions of them."""
+    """Without the garbage collector, which would stop the loop to look at millions of them."""
 
     key: int
     depth: int
     fast: int = 0
+    """Copies in fast memory."""
     slow: int = 0
 
 
 class Slot:
-    """What one publisher holds."""
+    """The blocks of one publisher."""
 
     __slots__ = ("bit", "block_tokens", "blocks", "lost", "number", "orphans", "owner", "unknown_removals")
 
     def __init__(self, number: int, owner: str) -> None:
         self.number = number
-        """Changes when all is forgotten."""
+        """Changes when the blocks become void."""
         self.bit = 1 << number
         self.owner = owner
         """The endpoint's address."""
         self.blocks: dict[int, _Block] = {}
         self.block_tokens = 0
         self.orphans = 0
-        """Blocks that were told without a way to know what precedes them."""
+        """Blocks that were published without a known predecessor."""
         self.unknown_removals = 0
         self.lost = 0
-        """Blocks that were dropped because there were more than the limit."""
+        """Blocks that were dropped because of the limit."""
 
 
 class BlockIndex:
@@ -73,20 +78,20 @@ class BlockIndex:
         self.chain = Chain()
         self.limit = limit
         self.adapters = AdapterNames()
-        self._fast: Masks = empty()
-        self._slow: Masks = empty()
+        self._fast: Masks = [{} for _ in range(SHARDS)]
+        self._slow: Masks = [{} for _ in range(SHARDS)]
         self._slow_blocks = 0
         self._sizes: dict[int, int] = {}
-        """Tokens of a block to the bits of the slots that have such blocks."""
+        """Tokens of a block to the bits of the slots with such blocks."""
         self._free: list[int] = []
         self._numbers = 0
         self._slots: dict[int, Slot] = {}
         """By number."""
-        self._forgotten: deque[tuple[int, dict[int, _Block]]] = deque()
-        """Numbers that nobody has any more, with the blocks whose masks still name them."""
+        self._void: deque[tuple[int, dict[int, _Block]]] = deque()
+        """Numbers without a slot, with the blocks whose masks still have their bits."""
 
     def open(self, owner: str) -> Slot:
-        """Give out a slot of an endpoint."""
+        """Return a new slot of an endpoint."""
         slot = Slot(self._number(), owner)
         self._slots[slot.number] = slot
         return slot
@@ -98,11 +103,11 @@ class BlockIndex:
         self._free.append(slot.number)
 
     def clear(self, slot: Slot) -> None:
-        """Forget what a publisher holds, at once; `sweep` frees the memory."""
+        """Void a publisher's blocks, at once; `sweep` frees the memory."""
         self._set_size(slot, 0)
         slot.lost = 0
         if slot.blocks:
-            self._forgotten.append((slot.number, slot.blocks))
+            self._void.append((slot.number, slot.blocks))
             slot.blocks = {}
             del self._slots[slot.number]
             slot.number = self._number()
@@ -110,26 +115,30 @@ class BlockIndex:
             self._slots[slot.number] = slot
 
     def sweep(self) -> bool:
-        """Remove some blocks of what was forgotten; False: there are none."""
-        if not self._forgotten:
+        """Free some of the void blocks; False: there are none."""
+        if not self._void:
             return False
-        number, blocks = self._forgotten[0]
+        number, blocks = self._void[0]
         bit = 1 << number
         for _ in range(min(SWEPT, len(blocks))):
-            self._forget(bit, blocks.popitem()[1])
+            self._drop(bit, blocks.popitem()[1])
         if not blocks:
-            self._forgotten.popleft()
+            self._void.popleft()
             self._free.append(number)
         return True
 
     def store(self, slot: Slot, event: Stored) -> list[int]:
-        """Take in filled blocks; return the keys of those prefixes that are new in fast memory."""
+        """Add filled blocks; return the keys of the prefixes that are new in fast memory."""
         if event.adapter:
-            self.adapters.note(slot.owner, event.adapter)
+            self.adapters.add(slot.owner, event.adapter)
         start = self._start(slot, event)
         if start is None:
+            # Without a known predecessor, only blocks that are in the index already can be counted.
             for number in event.hashes:
-                self._count_known(slot, number, event.tier)
+                if (block := slot.blocks.get(number)) is None:
+                    slot.orphans += 1
+                else:
+                    self._count(slot, block, event.tier)
             return []
         before, depth = start
         if event.tier is Tier.FAST and event.block_tokens > slot.block_tokens:
@@ -147,7 +156,7 @@ class BlockIndex:
         return new
 
     def remove(self, slot: Slot, event: Removed) -> None:
-        """Take note of evicted blocks."""
+        """Remove one copy of each evicted block."""
         for number in event.hashes:
             block = slot.blocks.get(number)
             if block is None:
@@ -156,27 +165,27 @@ class BlockIndex:
             if event.tier is Tier.FAST and block.fast:
                 block.fast -= 1
                 if not block.fast:
-                    drop(self._fast, block.key, slot.bit)
+                    _unmark(self._fast, block.key, slot.bit)
             elif event.tier is Tier.SLOW and block.slow:
                 block.slow -= 1
                 if not block.slow:
-                    drop(self._slow, block.key, slot.bit)
+                    _unmark(self._slow, block.key, slot.bit)
                     self._slow_blocks -= 1
             if not block.fast and not block.slow:
                 del slot.blocks[number]
 
     def holders(self, key: int) -> int:
-        """Return a mask with the bits of those who hold a prefix in fast memory, and of nobody any more."""
+        """Return a mask with the bits of the slots that have a prefix in fast memory, and of void blocks."""
         return self._fast[key % SHARDS].get(key, 0)
 
     def matched(self, keys: NDArray[np.uint64], most_blocks: int) -> Mapping[Slot, tuple[int, int]]:
-        """Return, by slot, how many leading tokens lie in fast memory, and in any.
+        """Return, by slot, the numbers of leading tokens in fast memory, and in any.
 
-        `keys` are those of the prompt's prefixes of 1, 2, ... tokens. An engine computes the last token of a
-        prompt in any case, so that one never counts. Slots that hold nothing are left out; at most
-        `most_blocks` blocks are looked at.
+        `keys` are those of the prompt's prefixes of 1, 2, ... tokens. The last token never counts, because an
+        engine computes it in any case. Slots without a match are left out; at most `most_blocks` blocks are
+        looked up.
         """
-        found: dict[Slot, tuple[int, int]] = {}
+        matched: dict[Slot, tuple[int, int]] = {}
         usable = len(keys) - 1
         for size, slots in self._sizes.items():
             step = step_tokens(size)
@@ -184,14 +193,14 @@ class BlockIndex:
             if not slots or count < 1:
                 continue
             ladder = keys[step - 1 : count * step : step].tolist()
-            fast = walk(ladder, slots, self._fast, None)
-            anywhere = walk(ladder, slots, self._fast, self._slow) if self._slow_blocks else fast
+            fast = _walk(ladder, slots, self._fast, None)
+            anywhere = _walk(ladder, slots, self._fast, self._slow) if self._slow_blocks else fast
             for number, depth in anywhere.items():
-                found[self._slots[number]] = fast.get(number, 0) * step, depth * step
-        return found
+                matched[self._slots[number]] = fast.get(number, 0) * step, depth * step
+        return matched
 
     def _start(self, slot: Slot, event: Stored) -> tuple[int, int] | None:
-        """Return key and length of the prefix before the event's first block; None: nobody can know."""
+        """Return key and length of the prefix before the event's first block; None: unknown."""
         if event.tokens is None:
             return None
         key, depth = self.chain.root(event.adapter), 0
@@ -209,20 +218,11 @@ class BlockIndex:
         if event.extras:
             more = [self.chain.further(extra, depth + i * size) for i, extra in enumerate(event.extras)]
             sums += np.array(more, dtype=np.uint64)
-        keys = np.cumsum(sums, dtype=np.uint64)
-        keys += np.uint64(key & LOW_64)
-        listed: list[int] = keys.tolist()
-        return listed
-
-    def _count_known(self, slot: Slot, number: int, tier: Tier) -> None:
-        """Count a block that is told by its hash alone, if it is known from before."""
-        block = slot.blocks.get(number)
-        if block is None:
-            slot.orphans += 1
-        else:
-            self._count(slot, block, tier)
+        keys: list[int] = (np.cumsum(sums, dtype=np.uint64) + np.uint64(key & LOW_64)).tolist()
+        return keys
 
     def _count(self, slot: Slot, block: _Block, tier: Tier) -> None:
+        """Add one copy of a block."""
         key = block.key
         if tier is Tier.FAST:
             if not block.fast:
@@ -240,17 +240,17 @@ class BlockIndex:
         beyond = len(slot.blocks) - self.limit
         if beyond <= 0:
             return
-        # Some more than must go: to find the oldest ones, a dictionary walks over all that went before.
+        # More than necessary: to find the oldest ones, a dictionary walks over all deleted ones before them.
         beyond = min(beyond + min(self.limit >> _SLACK_SHIFT, MAX_BLOCKS), SWEPT)
         for number in list(islice(slot.blocks, beyond)):
-            self._forget(slot.bit, slot.blocks.pop(number))
+            self._drop(slot.bit, slot.blocks.pop(number))
         slot.lost += beyond
 
-    def _forget(self, bit: int, block: _Block) -> None:
+    def _drop(self, bit: int, block: _Block) -> None:
         if block.fast:
-            drop(self._fast, block.key, bit)
+            _unmark(self._fast, block.key, bit)
         if block.slow:
-            drop(self._slow, block.key, bit)
+            _unmark(self._slow, block.key, bit)
             self._slow_blocks -= 1
 
     def _number(self) -> int:
@@ -270,5 +270,40 @@ class BlockIndex:
 
 
 def step_tokens(block_tokens: int) -> int:
-    """Return at how many tokens' distance blocks of a size are looked up."""
+    """Return the distance in tokens at which blocks of a size are looked up."""
     return block_tokens * -(-MIN_STEP_TOKENS // block_tokens)
+
+
+def _unmark(shards: Masks, key: int, bit: int) -> None:
+    """Clear a slot's bit in a mask, and delete the mask with its last bit."""
+    masks = shards[key % SHARDS]
+    left = masks.get(key, 0) & ~bit
+    if left:
+        masks[key] = left
+    else:
+        masks.pop(key, None)
+
+
+def _walk(ladder: list[int], slots: int, fast: Masks, slow: Masks | None) -> dict[int, int]:
+    """Return by slot number how many leading steps of the ladder it has; slots with 0 have no entry."""
+    depths: dict[int, int] = {}
+
+    def end(mask: int, depth: int) -> None:
+        while mask:
+            low = mask & -mask
+            depths[low.bit_length() - 1] = depth
+            mask ^= low
+
+    alive = slots
+    for depth, key in enumerate(ladder):
+        mask = fast[key % SHARDS].get(key, 0)
+        if slow is not None:
+            mask |= slow[key % SHARDS].get(key, 0)
+        if gone := alive & ~mask:
+            if depth:
+                end(gone, depth)
+            alive &= mask
+            if not alive:
+                return depths
+    end(alive, len(ladder))
+    return depths

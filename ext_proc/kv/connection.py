@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS: Final = 2.0
 LOST_SECONDS: Final = 6.0
-"""A peer of which nothing comes for so long, heartbeats' answers included, is gone."""
+"""A peer that sends nothing for this long, not even answers to heartbeats, is gone."""
 _OPEN_SECONDS: Final = 5.0
 """For the connection and the handshake."""
 _HANDSHAKE_BYTES: Final = 8192
 CHUNK_BYTES: Final = 8192
-"""Read at once: 4,096 empty frames are 3 ms of work."""
+"""Of one read: 4,096 empty frames are 3 ms of work."""
 _BUFFER_BYTES: Final = 65_536
-"""Of what is not read yet the transport keeps about twice that, and then reads no more."""
+"""The transport buffers about twice as much unread data, and then stops reading."""
 
 
 class Connection:
-    """One connection; whoever opens it closes it."""
+    """One connection; its owner opens and closes it."""
 
     def __init__(self, kind: bytes) -> None:
-        """`kind` is what we are: `SUB` or `DEALER`."""
+        """`kind` is that of our socket: `SUB` or `DEALER`."""
         self._wire = Wire(kind)
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -36,7 +36,7 @@ class Connection:
 
         Raises:
             OSError: there is no connection.
-            TimeoutError: nor is there one in time.
+            TimeoutError: there is none in time.
             ZmtpError: the peer speaks something else.
         """
         async with asyncio.timeout(_OPEN_SECONDS):
@@ -47,14 +47,14 @@ class Connection:
                 data = await self._some(CHUNK_BYTES)
                 left -= len(data)
                 if left < 0 or self.take(data):
-                    raise ZmtpError("it says more than a handshake before it is asked")
+                    raise ZmtpError("more than a handshake before any request")
 
     async def read(self) -> bytes:
-        """Return what has come, waiting for the first byte and asking for signs of life meanwhile.
+        """Wait for data and return it; send heartbeats meanwhile.
 
         Raises:
             OSError: the connection has ended.
-            TimeoutError: the peer shows no life.
+            TimeoutError: the peer does not answer heartbeats.
         """
         silent = 0.0
         while True:
@@ -62,7 +62,7 @@ class Connection:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     return await self._some(CHUNK_BYTES)
             except TimeoutError:
-                # Not by the clock: when our own loop stood still, the peer has not been asked yet.
+                # Not by the clock: a stall of our own loop is no silence of the peer.
                 silent += HEARTBEAT_SECONDS
                 if silent >= LOST_SECONDS:
                     raise
@@ -70,10 +70,10 @@ class Connection:
                 self._flush()
 
     def take(self, data: bytes) -> list[Message]:
-        """Return the messages that are whole with `data`, which was read.
+        """Return the messages that `data`, from `read`, completes.
 
         Raises:
-            ZmtpError: the peer breaks the protocol or says more than is taken.
+            ZmtpError: the peer breaks the protocol or exceeds a limit.
         """
         messages = self._wire.receive(data)
         self._flush()
@@ -101,6 +101,6 @@ class Connection:
         if not self._wire.out:
             return
         if self._writer.transport.get_write_buffer_size() > _BUFFER_BYTES:
-            raise ZmtpError("it asks for answers and does not read them")
+            raise ZmtpError("it sends heartbeats and does not read the answers")
         self._writer.write(bytes(self._wire.out))
         self._wire.out.clear()

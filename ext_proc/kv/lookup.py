@@ -1,6 +1,6 @@
-"""What routing asks of KV events: who holds how much of this prompt, merged with its own estimate.
+"""What routing asks of KV events: how much of a prompt each endpoint has, merged with its own estimate.
 
-For each request: `locate`, `merged` with the local index, the pick, and `expect` with the picked endpoint.
+For each request: `locate`, `merged` with the local index, the pick, and `view.expect` for the first endpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import numpy as np
 
-from ext_proc.kv.view import Freshness, Identity, KvView
+from ext_proc.kv.view import Freshness, KvView
 from ext_proc.prompt.text import IDS, PART
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ext_proc.prompt.envelope import Envelope
 
 FRESHNESS_SECONDS: Final = 0.1
-"""Freshness of the whole fleet is looked at no more often than this."""
+"""The freshness of the whole fleet is computed at most this often."""
 MAX_IDS: Final = 32_768
-"""Tokens of a prompt that are looked at: 2,048 blocks of 16."""
+"""Tokens of a prompt that are looked up: 2,048 blocks of 16."""
 _ID_BYTES: Final = 8
 """Of an id with its comma, at most, where `MAX_IDS` of them are read."""
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
@@ -40,17 +40,14 @@ class PromptTokens:
     whole: bool
     """False: only the leading part is known."""
     total: int
-    """Tokens of the whole prompt, estimated where only a part is known."""
+    """Tokens of the whole prompt, estimated if only a part is known."""
 
 
-class PromptReader(Protocol):
-    """Makes token ids of a request's body."""
-
-    reads_text: bool
-    """False: it finds nothing but ids, which `KvLookup.keys` gets from the prompt."""
+class TextReader(Protocol):
+    """Makes token ids of a request's text or chat."""
 
     def read(self, envelope: Envelope) -> PromptTokens | None:
-        """Return the prompt's tokens; None where the engine's tokens cannot be known. Never raises."""
+        """Return the prompt's tokens; None if the engine's tokens cannot be known. Never raises."""
         ...
 
 
@@ -65,142 +62,129 @@ class KvPrompt:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    members: frozenset[str]
+    """Addresses of the endpoints that publish events."""
+    reader: TextReader | None
+    own_models: frozenset[str]
+    further_models: frozenset[str]
+    """Names that an engine serves besides its own model's: adapters, or other names of the model."""
+
+
 class KvLookup:
-    """Answers for one request at a time; cheap where no endpoint of the pool tells events."""
+    """Answers for one request at a time; cheap if no endpoint of the pool publishes events."""
 
     def __init__(self, view: KvView, clock: Callable[[], float], most_blocks: int) -> None:
         self.view = view
         self.most_blocks = most_blocks
         self._clock = clock
-        self._readers: dict[str, PromptReader] = {}
-        self._pools: dict[str, frozenset[str]] = {}
-        self._further: dict[str, frozenset[str]] = {}
-        """By pool, models that an engine serves by name beside its own: adapters, or other names of it."""
-        self._first: dict[str, frozenset[str]] = {}
-        self._looked_at = float("-inf")
+        self._pools: dict[str, _Pool] = {}
+        self._classified_at = float("-inf")
         self._whole: dict[str, frozenset[str]] = {}
+        """By pool."""
         self._partial: frozenset[str] = frozenset()
 
     def set_pool(
         self,
         pool: str,
         addresses: Iterable[str],
-        reader: PromptReader | None,
+        reader: TextReader | None = None,
         models: Collection[Sequence[str]] = (),
     ) -> None:
-        """Say which endpoints of a pool tell events, and who reads its prompts.
+        """Set the endpoints of a pool that publish events; without `reader`, only token ids are looked up.
 
-        `models` are those that each of the pool's endpoints serves by name, its own one first.
+        `models` are the names that each of the pool's endpoints serves, the engine's own model first.
         """
-        self._pools[pool] = frozenset(addresses)
-        self._first[pool] = frozenset(names[0] for names in models if names)
-        self._further[pool] = frozenset(name for names in models for name in names[1:])
-        if not self._pools[pool]:
-            del self._pools[pool], self._first[pool], self._further[pool]
-        if reader is None:
-            self._readers.pop(pool, None)
-        else:
-            self._readers[pool] = reader
-        self._looked_at = float("-inf")
+        self._pools[pool] = _Pool(
+            frozenset(addresses),
+            reader,
+            frozenset(names[0] for names in models if names),
+            frozenset(name for names in models for name in names[1:]),
+        )
+        self._classified_at = float("-inf")
 
     def keep_pools(self, pools: Iterable[str]) -> None:
         """Forget the pools that are not among these."""
-        for gone in self._pools.keys() - set(pools):
-            self.set_pool(gone, (), None)
+        for pool in self._pools.keys() - set(pools):
+            del self._pools[pool]
 
     def locate(self, pool: str, model: str, prompt: Prompt, envelope: Envelope | None) -> KvPrompt | None:
-        """Return the prompt as the pool's engines see it; None: go by the estimate."""
-        reader = self._readers.get(pool)
-        if reader is None or pool not in self._pools or not prompt.complete or envelope is None:
+        """Return the prompt as the pool's engines see it; None: routing uses its own estimate."""
+        state = self._pools.get(pool)
+        if state is None or not state.members or not prompt.complete or envelope is None:
             return None
-        adapter = self._adapter(pool, model, prompt.adapter)
+        adapter = self._adapter(state, model, prompt.adapter)
         if adapter is None:
             return None
         if prompt.tokens is not None:
             tokens = ids_in(prompt.text, prompt.tokens)
         else:
-            tokens = reader.read(envelope) if reader.reads_text else None
+            tokens = None if state.reader is None else state.reader.read(envelope)
         if tokens is None or not len(tokens.ids):
             return None
-        keys = self.view.keys(tokens.ids, Identity(adapter, prompt.salt))
+        keys = self.view.keys(tokens.ids, adapter, prompt.salt)
         return None if keys is None else KvPrompt(pool, keys, tokens.whole, max(tokens.total, len(keys)))
 
-    def _adapter(self, pool: str, model: str, named: str) -> str | None:
-        """Return the adapter under which the pool's engines tell blocks, "" for none; None: nobody knows.
+    def _adapter(self, pool: _Pool, model: str, named: str) -> str | None:
+        """Return the adapter under which the pool's engines publish blocks, "" for none; None: unknown.
 
-        It is the one named, else the model if an engine of the pool told of an adapter by that name: vLLM
-        takes an adapter's name for the model's. A model that is neither told of nor an engine's own may be an
-        adapter all the same, that was not used yet or that engines tell by its number.
+        It is the one named, otherwise the model if an engine of the pool has published blocks of an adapter
+        with that name: vLLM takes an adapter's name for the model's. A model that is neither published nor an
+        engine's own may still be an adapter, one without blocks yet or one that engines publish by number.
         """
-        names, members = self.view.index.adapters, self._pools[pool]
+        adapters = self.view.index.adapters
         name = named or model
-        if name and names.told(name, members):
-            # While engines are brought up to date, some tell names and some tell numbers.
-            return None if names.nameless(members) else name
-        if named or model in self._further[pool]:
+        if name and adapters.has(name, pool.members):
+            # During an upgrade, some engines publish names and some numbers.
+            return None if adapters.numbered(pool.members) else name
+        if named or model in pool.further_models:
             return None
-        if model and model not in self._first[pool] and names.nameless(members):
+        if model and model not in pool.own_models and adapters.numbered(pool.members):
             return None
         return ""
 
     def merged(self, prompt: KvPrompt, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
-        """Return, by address, how many of the prompt's `blocks` leading blocks are held.
+        """Return, by address, how many of the prompt's `blocks` leading blocks each endpoint has.
 
-        `local` is the caller's own estimate in the same unit. Where all that an endpoint holds is known, that
-        replaces the estimate; where only a part of it or of the prompt is known, the larger one counts.
+        `local` is the caller's own estimate in the same unit. Events replace the estimate of an endpoint if
+        all of its blocks are known. If only a part of them or of the prompt is, the larger number counts.
         """
         if blocks < 1:
             return local
-        self._look()
-        whole = self._whole.get(prompt.pool, frozenset())
+        self._classify()
+        members = self._pools[prompt.pool].members
+        whole = self._whole[prompt.pool]
         if not whole and not self._partial:
             return local
-        held = self.view.held(prompt.keys, self.most_blocks)
-        known = len(prompt.keys) - 1
+        cached_tokens = self.view.cached_tokens(prompt.keys, self.most_blocks)
+        usable = len(prompt.keys) - 1
         merged = {a: n for a, n in local.items() if a not in whole}
-        members = self._pools[prompt.pool]
-        for address, tokens in held.items():
-            if address not in members:
+        for address, tokens in cached_tokens.items():
+            if address not in members or (address not in whole and address not in self._partial):
                 continue
-            held_blocks = min(blocks, round(blocks * tokens / prompt.total))
-            exact = address in whole and (prompt.whole or tokens + self._reach(address) <= known)
-            if not exact and (address in whole or address in self._partial):
-                held_blocks = max(held_blocks, local.get(address, 0))
-            elif not exact:
-                continue
-            if held_blocks:
-                merged[address] = held_blocks
+            cached = min(blocks, round(blocks * tokens / prompt.total))
+            exact = address in whole and (prompt.whole or tokens + self.view.block_tokens(address) <= usable)
+            if not exact:
+                cached = max(cached, local.get(address, 0))
+            if cached:
+                merged[address] = cached
         if not prompt.whole:
-            # Nothing held of too short a beginning says nothing.
-            for address in whole - held.keys():
-                if address in local and self._reach(address) > known:
+            # Too short a leading part without a match proves nothing.
+            for address in whole - cached_tokens.keys():
+                if address in local and self.view.block_tokens(address) > usable:
                     merged[address] = local[address]
         return merged
 
-    def expect(self, address: str, keys: NDArray[np.uint64]) -> int:
-        """Take note that a prompt goes to an endpoint, which must soon publish the blocks it fills.
-
-        Return the key of the first of them, 0 where none is expected.
-        """
-        return self.view.expect(address, keys)
-
-    def take_back(self, address: str, key: int) -> None:
-        """Expect nothing of a request that an endpoint did not compute."""
-        self.view.expect_no_more(address, key)
-
-    def _reach(self, address: str) -> int:
-        """Return the tokens that one more block would take."""
-        return max((tracker.slot.block_tokens for tracker in self.view.trackers(address)), default=0) or 1
-
-    def _look(self) -> None:
+    def _classify(self) -> None:
         now = self._clock()
-        if now - self._looked_at < FRESHNESS_SECONDS:
+        if now - self._classified_at < FRESHNESS_SECONDS:
             return
-        self._looked_at = now
-        fresh = {address: self.view.freshness(address) for address in self.view.addresses}
-        self._partial = frozenset(a for a, state in fresh.items() if state is Freshness.PARTIAL)
-        whole = frozenset(a for a, state in fresh.items() if state is Freshness.WHOLE)
-        self._whole = {pool: members & whole for pool, members in self._pools.items()}
+        self._classified_at = now
+        freshness = {address: self.view.freshness(address) for address in self.view.addresses}
+        self._partial = frozenset(a for a, state in freshness.items() if state is Freshness.PARTIAL)
+        whole = frozenset(a for a, state in freshness.items() if state is Freshness.WHOLE)
+        self._whole = {name: pool.members & whole for name, pool in self._pools.items()}
 
 
 def ids_in(text: bytes, count: int) -> PromptTokens | None:

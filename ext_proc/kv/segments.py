@@ -1,12 +1,11 @@
-"""Where a text may be cut so that its pieces' tokens, joined, are the tokens of the whole.
+"""Cuts a text so that the joined tokens of its pieces are the tokens of the whole.
 
-Two kinds of cuts. Before a special token: a tokenizer takes these out before anything else, so what stands
-before and behind them never meets. And where the regular expressions of byte-level BPE begin a new word
-whatever stands around: behind the end of a line that is not blank, and before the space between two small
-letters. Whether the second holds for a tokenizer (or even the first) is tried out once, on a text; what
-fails is not used.
+There are two kinds of cuts. Hard cuts stand before special tokens: a tokenizer splits a text at these first,
+so the texts on their two sides never meet. Soft cuts stand where the regular expressions of byte-level BPE
+begin a new word in any context: after the end of a line that is not blank, and before the space between two
+small letters. Each kind is tested once for a tokenizer, on a text, and a kind that fails is not used.
 
-Cuts depend on what stands before them and a few characters behind, so equal beginnings are cut alike.
+A cut depends on the text before it and a few characters after it, so equal beginnings have equal cuts.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SEGMENT_CHARS: Final = 1500
-"""A segment ends at the first soft cut after so many characters."""
+"""A segment ends at the first soft cut after this many characters."""
 SEARCHED_CHARS: Final = 32_768
-"""Looked through for soft cuts in one text, about 1 ms of work: usual texts have one in every few words."""
+"""Searched for soft cuts in one text, about 1 ms of work: usual texts have one in every few words."""
 _SOFT: Final = re.compile(r"(?<=\S\n)(?=[A-Za-z0-9#*<({\[-])|(?<=[a-z])(?= [a-z])")
 _TRIAL: Final = """The quick brown fox, of the old house in the end, doesn't jump over "13" lazy dogs;
 it's 3.14.
@@ -57,8 +56,8 @@ class Cutter:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Cutter:
-        """Return the finest cutter whose pieces give the tokens of the whole, as far as trials tell."""
-        # A token that swallows white space before it meets the text that a cut would keep away.
+        """Return the finest cutter that passes the trial."""
+        # A token that swallows white space before it needs the text on the other side of the cut.
         specials = tuple(
             token.content
             for token in tokenizer.get_added_tokens_decoder().values()
@@ -86,7 +85,7 @@ class Cutter:
             yield from self._pieces(text, start, len(text), left)
 
     def _pieces(self, text: str, start: int, end: int, left: int) -> Generator[str, None, int]:
-        """Yield the pieces between two places; return how many of `left` characters need no search yet."""
+        """Yield the pieces between two positions; return the rest of `left`, the characters to search."""
         while self.soft and left > 0 and end - start > self._every:
             begin = start + self._every
             cut = _SOFT.search(text, begin, min(end, begin + left))

@@ -1,8 +1,8 @@
 """Chats to text by the model's own chat template, as engines render it, in Jinja's sandbox.
 
-The environment is that of Hugging Face's `apply_chat_template`, which the engines use. What a template does
-with a request is the operator's doing, what stands in the request is not: messages are bounded, and whatever
-the template cannot take is a failure, never an exception.
+The environment is that of Hugging Face's `apply_chat_template`, which the engines use. The operator chooses
+the template, clients choose the request: messages are bounded, and every exception of a template is one
+`TemplateFailedError`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES: Final = 512
 MAX_JSON_MARKS: Final = 8192
-"""Commas and opening brackets of what templates write as JSON, which is most of their work."""
-_TRACKING: Final = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
-"""Marks for training, which render as nothing."""
+"""Commas and opening brackets of values that templates write as JSON, which is most of their work."""
+_TRAINING_TAGS: Final = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+"""Tags for training, which render as nothing."""
 _LOOKS_AT_PARTS: Final = re.compile(
     r"for\s+\w+\s+in\s+(?:content\b|\w+\.content\b|\w+\[\s*['\"]content['\"]\s*\])"
 )
 _SPECIALS: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
-_OWN_RENDERING: Final = ("chat_template", "documents", "system", "continue_final_message")
-"""With these the engine renders otherwise than the model's template says, or they are not OpenAI's."""
+_OTHER_RENDERING: Final = ("chat_template", "documents", "system", "continue_final_message")
+"""Members with which an engine does not render by the model's template alone, or that are not OpenAI's."""
 
 
 class ChatTemplate:
@@ -42,7 +42,7 @@ class ChatTemplate:
 
         Raises:
             ImportError: the extra `kv-events` is not installed.
-            jinja2.TemplateError: it is none.
+            jinja2.TemplateError: it is no template.
         """
         self._template = _compiled(source)
         self._specials = specials
@@ -52,18 +52,18 @@ class ChatTemplate:
     def load(cls, path: Path) -> ChatTemplate:
         """Load from a `tokenizer_config.json`, or from a file that is the template.
 
-        The special tokens that templates name come from `tokenizer_config.json`, the file or its neighbour.
+        Templates' special tokens come from `tokenizer_config.json`: the file, or the one next to it.
 
         Raises:
-            OSError, ValueError: it cannot be read, or holds no template.
+            OSError, ValueError: it cannot be read, or contains no template.
         """
-        beside = path if path.suffix == ".json" else path.with_name("tokenizer_config.json")
-        config: dict[str, Any] = json.loads(beside.read_text()) if beside.exists() else {}
+        config_path = path if path.suffix == ".json" else path.with_name("tokenizer_config.json")
+        config: dict[str, Any] = json.loads(config_path.read_text()) if config_path.exists() else {}
         source = config.get("chat_template") if path.suffix == ".json" else path.read_text()
         if isinstance(source, list):
             source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
         if not isinstance(source, str):
-            raise ValueError(f"{path}: no chat_template in it")  # noqa: TRY004 - it is the file that is wrong
+            raise ValueError(f"{path}: no chat_template in it")  # noqa: TRY004 - the file is wrong
         return cls(source, {name: _content(config[name]) for name in _SPECIALS if config.get(name)})
 
     def render(self, request: dict[str, Any], marks: int = 0) -> str:
@@ -72,15 +72,15 @@ class ChatTemplate:
         `marks` are the commas and opening brackets of its tools and template arguments.
 
         Raises:
-            TemplateFailedError: it cannot be known here.
+            TemplateFailedError: it is unknown here.
         """
-        if any(request.get(name) for name in _OWN_RENDERING):
+        if any(request.get(name) for name in _OTHER_RENDERING):
             raise TemplateFailedError
         messages, more = request["messages"], request.get("chat_template_kwargs") or {}
         tools = request.get("tools")
         if not isinstance(messages, list) or len(messages) > MAX_MESSAGES or not isinstance(more, dict):
             raise TemplateFailedError
-        # However they are spelled in the body: escapes hide them there.
+        # After decoding: escapes hide them in the body.
         if marks + sum(map(_marks_of_calls, messages)) > MAX_JSON_MARKS:
             raise TemplateFailedError
         values = {
@@ -93,7 +93,7 @@ class ChatTemplate:
         }
         try:
             return self._template.render(values)
-        # A template is a program of somebody else's, run on a client's values: it may raise anything.
+        # A template is foreign code that runs on a client's values: it may raise anything.
         except Exception as error:
             raise TemplateFailedError from error
 
@@ -132,7 +132,7 @@ def _compiled(source: str) -> Template:
     environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
-    return environment.from_string(_TRACKING.sub("", source))
+    return environment.from_string(_TRAINING_TAGS.sub("", source))
 
 
 def _refuse(text: str) -> None:
@@ -144,10 +144,10 @@ def _content(token: object) -> str:
 
 
 def _marks_of_calls(message: object) -> int:
-    """Count commas and opening brackets of arguments that come as strings."""
+    """Count commas and opening brackets of arguments that are strings."""
     calls = message.get("tool_calls") if isinstance(message, dict) else None
-    told = [_arguments(call) for call in calls] if isinstance(calls, list) else []
-    return sum(text.count(mark) for text in told if text is not None for mark in ",[{")
+    texts = [_arguments(call) for call in calls] if isinstance(calls, list) else []
+    return sum(text.count(mark) for text in texts if text is not None for mark in ",[{")
 
 
 def _arguments(call: object) -> str | None:
@@ -162,7 +162,7 @@ def _call(call: Any) -> object:
     if arguments is None:
         return call
     try:
-        told = msgspec.json.decode(arguments) if arguments else {}
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        value = msgspec.json.decode(arguments) if arguments else {}
+    except (ValueError, RecursionError):  # A DecodeError is a ValueError.
         raise TemplateFailedError from None
-    return {**call, "function": {**call["function"], "arguments": told}}
+    return {**call, "function": {**call["function"], "arguments": value}}

@@ -1,4 +1,4 @@
-"""Tools of a chat as templates get them, and as they write them: the same in each turn, so made once.
+"""A chat's tools as templates get and write them. They are the same in each turn, so both are cached.
 
 An agent's hundred tools are most of its chat's bytes; to decode and write them takes longer than all else.
 """
@@ -15,16 +15,16 @@ import numpy as np
 from xxhash import xxh3_128_digest
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""What remembered tools take at the most, decoded and written; most take a third of what is kept for them."""
+"""Of cached tools, decoded and written, at most; usually a third of it is in use."""
 _BYTES_PER_MARK: Final = 200
-"""Of a value with its place in a list or an object, beside its characters."""
+"""Of a value with its place in a list or an object, without its characters."""
 _BYTES_PER_TOOL: Final = 1024
 _WIDEST: Final = 4
-"""Bytes of a character in a string that has one outside Unicode's basic plane."""
+"""Bytes of a character in a string with one outside Unicode's basic plane."""
 _WRITTEN_RATIO: Final = 12
-"""Bytes to remember of tools as written, to those in the body: three times the characters, at the widest.
+"""Bytes of tools as written to bytes in the body, at most: three times the characters, at the widest.
 
-Without an end to it, lists in lists that a template indents are thousands of times what the body had.
+Without a limit, nested lists that a template indents are thousands of times as long as in the body.
 """
 MAX_INDENTED_DEPTH: Final = 64
 """Of lists and objects that are written with an indent, which makes each line as long as it is deep."""
@@ -32,7 +32,7 @@ _MAX_FORMS: Final = 4
 _COMMA, _OPENER = b",{"
 _CASE: Final = np.uint8(0x20)
 """The bit in which `[` and `{` differ."""
-_spelled: Final = json.JSONEncoder(ensure_ascii=False).encode
+_plain: Final = json.JSONEncoder(ensure_ascii=False).encode
 _ascii: Final = json.JSONEncoder().encode
 _value: Final = msgspec.json.Decoder().decode
 
@@ -41,8 +41,8 @@ class TemplateFailedError(Exception):
     """The chat cannot be rendered here."""
 
 
-class _Room:
-    """How many more bytes of written text may be remembered of a request's tools."""
+class _Budget:
+    """The rest of the bytes that one request's written tools may take in the cache."""
 
     __slots__ = ("left",)
 
@@ -51,62 +51,62 @@ class _Room:
 
 
 class _Tool(dict[str, Any]):
-    """A tool that remembers how it was written. Templates cannot change it: their sandbox forbids that."""
+    """A tool with its written forms. Templates cannot change it: their sandbox forbids that."""
 
-    __slots__ = ("_room", "_written")
+    # Underscored, so that no template sees them.
+    __slots__ = ("_budget", "_written")
 
-    def __init__(self, told: dict[str, Any], room: _Room) -> None:
-        super().__init__(told)
-        # Underscored, so that no template sees it.
-        self._room = room
+    def __init__(self, fields: dict[str, Any], budget: _Budget) -> None:
+        super().__init__(fields)
+        self._budget = budget
         self._written: dict[tuple[bool, int | None], str] = {}
 
 
 class Tools(list[_Tool]):
     """A request's tools, with their fields in the order in which engines write them."""
 
-    __slots__ = ("_room", "_written")
+    __slots__ = ("_budget", "_written")
 
-    def __init__(self, told: object, in_body: int = 0) -> None:
-        """Take over a decoded list, of which so many bytes stood in the body; 0 if it is not to last.
+    def __init__(self, tools: object, body_bytes: int = 0) -> None:
+        """Take a decoded list, of `body_bytes` in the body; 0 if nothing written is to be cached.
 
         Raises:
             TemplateFailedError: these are no tools.
         """
-        if not isinstance(told, list):
+        if not isinstance(tools, list):
             raise TemplateFailedError
-        # Underscored, so that no template sees it.
-        self._room = room = _Room(in_body and in_body * _WRITTEN_RATIO + len(told) * _BYTES_PER_TOOL)
-        super().__init__(_Tool(_ordered(tool), room) for tool in told)
+        cached_bytes = body_bytes * _WRITTEN_RATIO + len(tools) * _BYTES_PER_TOOL if body_bytes else 0
+        self._budget = budget = _Budget(cached_bytes)
+        super().__init__(_Tool(_ordered(tool), budget) for tool in tools)
         self._written: dict[tuple[bool, int | None], str] = {}
 
 
-class ToolsMemory:
-    """Tools by the bytes in which they stood in a body, the ones used longest ago first. Single-threaded."""
+class ToolsCache:
+    """Tools by their bytes in a body, the least recently used first. Single-threaded."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[bytes, tuple[Tools, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[Tools, int]] = OrderedDict()
         self._nbytes = 0
 
     def of(self, raw: msgspec.Raw) -> Tools | None:
         """Return tools; None for none. Raises as `Tools` does, and as JSON's decoder does."""
         digest = xxh3_128_digest(raw)
-        held = self._held.get(digest)
-        if held is not None:
-            self._held.move_to_end(digest)
-            return held[0]
-        told = _value(raw)
-        if not told:
+        entry = self._entries.get(digest)
+        if entry is not None:
+            self._entries.move_to_end(digest)
+            return entry[0]
+        value = _value(raw)
+        if not value:
             return None
-        in_body = len(memoryview(raw))
-        tools = Tools(told, in_body)
-        # The room for what is not written yet is taken at once, so that nothing has to be counted later.
-        size = in_body * _WIDEST + marks_of(raw) * _BYTES_PER_MARK + len(tools) * _BYTES_PER_TOOL
-        size += tools._room.left
-        self._held[digest] = tools, size
+        body_bytes = len(memoryview(raw))
+        tools = Tools(value, body_bytes)
+        # Later forms take no more than the budget, so it counts from the beginning.
+        size = body_bytes * _WIDEST + marks_of(raw) * _BYTES_PER_MARK + len(tools) * _BYTES_PER_TOOL
+        size += tools._budget.left
+        self._entries[digest] = tools, size
         self._nbytes += size
         while self._nbytes > MAX_BYTES:
-            self._nbytes -= self._held.popitem(last=False)[1][1]
+            self._nbytes -= self._entries.popitem(last=False)[1][1]
         return tools
 
 
@@ -115,15 +115,14 @@ def to_json(value: object, ensure_ascii: bool = False, indent: int | None = None
     if not isinstance(value, _Tool | Tools):
         return _text(value, ensure_ascii, indent)
     form = ensure_ascii, indent
-    written = value._written
-    told = written.get(form)
-    if told is None:
-        told = _text(value, ensure_ascii, indent)
-        size = sys.getsizeof(told)
-        if len(written) < _MAX_FORMS and size <= value._room.left:
-            value._room.left -= size
-            written[form] = told
-    return told
+    text = value._written.get(form)
+    if text is None:
+        text = _text(value, ensure_ascii, indent)
+        size = sys.getsizeof(text)
+        if len(value._written) < _MAX_FORMS and size <= value._budget.left:
+            value._budget.left -= size
+            value._written[form] = text
+    return text
 
 
 def marks_of(raw: msgspec.Raw) -> int:
@@ -136,11 +135,11 @@ def _text(value: object, ensure_ascii: bool, indent: int | None) -> str:  # noqa
     if indent is not None and _is_deep(value):
         raise TemplateFailedError
     if indent is not None and indent < 1:
-        # One line an item, which msgspec does not know.
+        # One line an item, which msgspec does not support.
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
-    told = (_ascii if ensure_ascii else _spelled)(value)
-    # The same as `json.dumps` writes, whose indents are made by Python code that takes six times as long.
-    return told if indent is None else msgspec.json.format(told, indent=indent)
+    text = (_ascii if ensure_ascii else _plain)(value)
+    # Equal to the output of `json.dumps`, whose indents are made by Python code that takes six times as long.
+    return text if indent is None else msgspec.json.format(text, indent=indent)
 
 
 def _is_deep(value: object) -> bool:
@@ -148,8 +147,8 @@ def _is_deep(value: object) -> bool:
     for _ in range(MAX_INDENTED_DEPTH):
         if not level:
             return False
-        holders = [each for each in level if isinstance(each, list | dict)]
-        level = [held for each in holders for held in (each.values() if isinstance(each, dict) else each)]
+        nested = [each for each in level if isinstance(each, list | dict)]
+        level = [item for each in nested for item in (each.values() if isinstance(each, dict) else each)]
     return any(isinstance(each, list | dict) for each in level)
 
 
@@ -157,5 +156,5 @@ def _ordered(tool: object) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict):
         raise TemplateFailedError
-    ahead = {name: function[name] for name in ("name", "description", "parameters") if name in function}
-    return {"type": "function", "function": {**ahead, **function}}
+    first = {name: function[name] for name in ("name", "description", "parameters") if name in function}
+    return {"type": "function", "function": {**first, **function}}

@@ -1,10 +1,9 @@
-"""One publisher: its messages in order, decoded, in the index, a little at a time."""
+"""One publisher: its messages in order, decoded and applied to the index in small steps."""
 
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ext_proc.kv.events import Event, Fault, Removed, Stored, events_of
 from ext_proc.kv.sequence import Restart, Sequencer
@@ -15,20 +14,8 @@ if TYPE_CHECKING:
     from ext_proc.kv.blocks import BlockIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a publisher has told so far, for metrics."""
-
-    stored_blocks: int
-    removed_blocks: int
-    unknown_events: int
-    malformed_events: int
-    failures: int
-    """Messages of which something raised what we did not foresee."""
-
-
 class Tracker:
-    """What one data-parallel rank of one endpoint holds, as it tells. I/O-free; single-threaded."""
+    """The known blocks of one data-parallel rank of one endpoint. I/O-free; single-threaded."""
 
     def __init__(
         self,
@@ -37,64 +24,98 @@ class Tracker:
         *,
         replayable: bool,
         clock: Callable[[], float],
-        on_stored: Callable[[list[int]], None] | None = None,
-        on_emptied: Callable[[], None] | None = None,
+        on_stored: Callable[[list[int]], None] = lambda _: None,
+        on_emptied: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stored` is told the keys of prefixes that the publisher has newly filled.
+        """`owner` is the endpoint's address.
 
-        `on_emptied` is called when the publisher has dropped all that it held. `owner` is its endpoint.
+        `on_stored` gets the keys of prefixes that the publisher has newly filled. `on_emptied` is called when
+        the publisher has dropped its whole cache.
         """
         self.sequence = Sequencer(replayable=replayable)
+        self.counts = self.sequence.counts
+        """By name in `KvMetrics.counters`."""
         self.slot = index.open(owner)
         self.connected = False
-        self.heard_at: float | None = None
-        """When the last message was applied."""
+        self.failure = ""
+        """Class and place of the last exception that a message caused, without its words."""
         self._index = index
         self._clock = clock
         self._on_stored = on_stored
         self._on_emptied = on_emptied
+        self._trouble = "no attempt yet"
+        """Why there is no connection."""
         self._whole = False
+        self._partial_cause = ""
         self._message: Iterator[Event | Fault | None] | None = None
-        self._counts = [0, 0, 0, 0, 0]
-        self.failure = ""
-        """What was raised last, without its words."""
+        self._applied_at: float | None = None
+        """When the newest message came to its turn."""
 
     @property
     def settled(self) -> bool:
-        """Whether the newest that the engine has told is known."""
+        """Whether everything that the engine has published is applied."""
         return self.connected and self.sequence.settled and self._message is None and not self.sequence.out
 
     @property
     def whole(self) -> bool:
-        """Whether the index holds all that the engine holds, not only what it told lately."""
+        """Whether the index has all of the engine's blocks, not only the recent ones."""
         return self._whole and not self.slot.lost
 
+    @property
+    def cause(self) -> str:
+        """Why the tracker is not settled, otherwise why it is not whole."""
+        if not self.connected:
+            return f"not connected: {self._trouble}"
+        if self.sequence.replaying:
+            return "a replay is in progress"
+        if not self.sequence.settled:
+            return "no message has come yet, and none can be replayed"
+        if not self.settled:
+            return "messages wait to be applied"
+        if self.slot.lost:
+            return f"the index is full, {self.slot.lost} blocks dropped: see limits.index_blocks_per_endpoint"
+        return self._partial_cause
+
+    def status(self) -> dict[str, Any]:
+        """Return what operators see of a rank."""
+        age = None if self._applied_at is None else round(self._clock() - self._applied_at, 3)
+        return {
+            "connected": self.connected,
+            "cause": None if self.settled and self.whole else self.cause,
+            "last_message_seconds_ago": age,
+            "blocks": len(self.slot.blocks),
+            "waiting_bytes": self.sequence.waiting_bytes,
+            "gaps": self.counts["gap"],
+            "restarts": self.counts["restart"],
+            "unreadable": self.counts["unreadable"],
+            "failed_replays": self.counts["replay_failed"],
+            "orphaned_blocks": self.slot.orphans,
+            "unknown_removals": self.slot.unknown_removals,
+        }
+
     def connect(self) -> None:
-        """Take note of a connection."""
+        """Begin on a new connection."""
         self.connected = True
-        self.sequence.connected()
+        self.sequence.connect()
 
-    def disconnect(self) -> None:
-        """Take note of its end. What is known stays, in case it is the same engine that comes back."""
+    def disconnect(self, trouble: str = "") -> None:
+        """End with the connection, or with the attempt. The blocks stay, in case the same engine returns."""
         self.connected = False
-        self.sequence.disconnected()
-
-    def close(self) -> None:
-        """Give the slot back."""
-        self._index.close(self.slot)
+        self._trouble = trouble or self._trouble
+        self.sequence.disconnect()
 
     def step(self) -> bool:
-        """Do a little of what is to be done, at most some hundred blocks; False: there is nothing."""
+        """Do a small part of the work, at most some hundred blocks; False: there is none."""
         swept = self._index.sweep()
         try:
             return self._advance() or swept
-        # What a message told is lost then, so what is held is not known any more; the next one is read.
-        except Exception as error:  # noqa: BLE001 - the edge to what engines send, counted and told of
+        # The message is lost, so the engine's blocks are no longer known. The next message is read.
+        except Exception as error:  # noqa: BLE001 - the edge to engines' messages, counted and shown
             place = traceback.extract_tb(error.__traceback__)[-1]
             self.failure = f"{type(error).__name__} at {place.filename}:{place.lineno}"
-            self._counts[4] += 1
+            self.counts["failed"] += 1
             self._message = None
-            self._restart(whole=False)
+            self._restart("the reader failed on a message")
             return True
 
     def _advance(self) -> bool:
@@ -113,44 +134,40 @@ class Tracker:
 
     def _begin(self) -> bool:
         """Take the next message, if there is one."""
-        if (told := self.sequence.take()) is None:
+        if (output := self.sequence.take()) is None:
             return False
-        if isinstance(told, Restart):
-            self._restart(whole=told.whole)
-            if told.emptied and self._on_emptied is not None:
+        if isinstance(output, Restart):
+            self._restart("" if output.whole else "earlier messages are missing, and no replay has them")
+            if output.emptied:
                 self._on_emptied()
         else:
-            self.heard_at = self._clock()
-            self._message = events_of(told)
+            self._applied_at = self._clock()
+            self._message = events_of(output)
         return True
 
-    def told(self) -> Told:
-        """Return counts since the beginning."""
-        return Told(*self._counts)
-
-    def _restart(self, *, whole: bool) -> None:
+    def _restart(self, partial_cause: str = "") -> None:
+        """Void the blocks; `partial_cause` is why the engine may have others than the following ones."""
         self._index.clear(self.slot)
-        self._whole = whole
+        self._whole, self._partial_cause = not partial_cause, partial_cause
 
     def _fault(self, fault: Fault) -> None:
         if fault is Fault.UNKNOWN:
-            self._counts[2] += 1
+            self.counts["unknown_kind"] += 1
             return
-        self._counts[3] += 1
-        # Whatever it was, what is held is not known any more.
-        self._restart(whole=False)
+        self.counts["unreadable"] += 1
+        # It may have changed any block.
+        self._restart("a message was unreadable")
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Stored):
-            self._counts[0] += len(event.hashes)
-            new = self._index.store(self.slot, event)
-            if new and self._on_stored is not None:
+            self.counts["stored"] += len(event.hashes)
+            if new := self._index.store(self.slot, event):
                 self._on_stored(new)
         elif isinstance(event, Removed):
-            self._counts[1] += len(event.hashes)
+            self.counts["removed"] += len(event.hashes)
             self._index.remove(self.slot, event)
         else:
-            self._restart(whole=True)
-            # A flush of long ago says nothing of what others know by now.
-            if self._on_emptied is not None and not self.sequence.recounting:
+            self._restart()
+            # An old flush from a replay contradicts what others have learnt since.
+            if not self.sequence.reads_history:
                 self._on_emptied()

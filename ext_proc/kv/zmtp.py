@@ -1,7 +1,7 @@
-"""ZMTP 3, as far as a subscriber and a client of replays need it: bytes in, whole messages out. No I/O.
+"""ZMTP 3 for a subscriber and a client of replays: bytes in, whole messages out. No I/O.
 
-A message is bounded before it is kept: by its frames, and by the bytes that they announce. libzmq bounds each
-frame and counts messages, so a message that never ends takes any amount of memory there. The protocol is
+A message is bounded before it is stored: by its frames, and by the bytes that they announce. libzmq bounds
+each frame and counts messages, so an endless message takes any amount of memory there. The protocol is
 https://rfc.zeromq.org/spec/23, with the NULL mechanism; heartbeats are those of ZMTP 3.1, which libzmq
 answers in 3.0 too.
 """
@@ -15,15 +15,15 @@ from fleet.errors import PeerError
 MAX_FRAMES: Final = 4
 """Of a message. A published one has three: topic, number and payload; a replayed one a delimiter before."""
 MAX_KV_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""A message beyond this is not taken: a single event as long as that is 36 ms of decoding. Engines write some
-10 KB a step, but over 1 MB where a step has 200,000 new tokens or 40,000 blocks are evicted at once."""
+"""Of a message: a single event of this length takes 36 ms to decode. Engines write some 10 KB a step, but
+over 1 MB if a step has 200,000 new tokens or evicts 40,000 blocks."""
 _MAX_COMMAND_BYTES: Final = 1024
 _GREETING_BYTES: Final = 64
 _MECHANISM: Final = b"NULL".ljust(20, b"\0")
 _GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + _MECHANISM + bytes(32)
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _PEERS: Final = {b"SUB": (b"PUB", b"XPUB"), b"DEALER": (b"ROUTER",)}
-"""Our kind of socket to the kinds that it speaks to."""
+"""Our kind of socket to the kinds of its peers."""
 _PONG_CONTEXT_BYTES: Final = 16
 
 Message: TypeAlias = list[bytes]
@@ -31,29 +31,29 @@ Message: TypeAlias = list[bytes]
 
 
 class ZmtpError(PeerError):
-    """The peer speaks something else, or says more than is taken."""
+    """The peer speaks another protocol, or exceeds a limit."""
 
 
 class Wire:
-    """One connection's state. `receive` takes what the peer sends; `out` is to be sent to it."""
+    """One connection's state. `receive` takes the peer's bytes; `out` has the bytes for it."""
 
     def __init__(self, kind: bytes) -> None:
-        """`kind` is what we are: `SUB` or `DEALER`."""
+        """`kind` is that of our socket: `SUB` or `DEALER`."""
         self.out = bytearray(_GREETING)
         self.ready = False
-        """Whether both sides have shaken hands: from here on messages pass."""
+        """Whether the handshake is complete, so that messages may pass."""
         self._kind = kind
         self._greeted = False
         self._buffer = bytearray()
-        """At most one frame of `MAX_KV_MESSAGE_BYTES`, and what came behind it at once."""
+        """At most one frame of `MAX_KV_MESSAGE_BYTES`, and the rest of one read."""
         self._frames: Message = []
         self._bytes = 0
 
     def receive(self, data: bytes) -> list[Message]:
-        """Return the messages that are whole now.
+        """Return the messages that are complete now.
 
         Raises:
-            ZmtpError: the connection has to end.
+            ZmtpError: the connection must end.
         """
         buffer = self._buffer
         buffer += data
@@ -83,21 +83,21 @@ class Wire:
             self._write(_MORE if number + 1 < len(frames) else 0, frame)
 
     def ping(self) -> None:
-        """Put a heartbeat into `out`, which the peer answers."""
+        """Put a heartbeat into `out`; the peer answers it."""
         self._write(_COMMAND, b"\x04PING\0\0")
 
     def _greet(self) -> None:
-        told = self._buffer[:_GREETING_BYTES]
-        if told[0] != 0xFF or told[9] != 0x7F or told[10] < 3:
+        greeting = self._buffer[:_GREETING_BYTES]
+        if greeting[0] != 0xFF or greeting[9] != 0x7F or greeting[10] < 3:
             raise ZmtpError("it does not speak ZMTP 3: a publisher by ZeroMQ 4 or newer is needed")
-        if told[12:32] != _MECHANISM:
-            named = bytes(told[12:32]).rstrip(b"\0")
-            raise ZmtpError(f"its security mechanism is {named!r}; allowed: NULL")
+        if greeting[12:32] != _MECHANISM:
+            mechanism = bytes(greeting[12:32]).rstrip(b"\0")
+            raise ZmtpError(f"its security mechanism is {mechanism!r}; allowed: NULL")
         self._greeted = True
         self._write(_COMMAND, b"\x05READY\x0bSocket-Type" + len(self._kind).to_bytes(4, "big") + self._kind)
 
     def _frame(self, at: int) -> tuple[int, int, int] | None:
-        """Return flags, start and end of the frame at `at`; None until it is whole."""
+        """Return flags, start and end of the frame at `at`; None while it is incomplete."""
         buffer = self._buffer
         if len(buffer) < at + 2:
             return None
@@ -118,7 +118,7 @@ class Wire:
         return None if len(buffer) < start + size else (flags, start, start + size)
 
     def _allow(self, size: int) -> None:
-        """Refuse a frame before any of it is kept."""
+        """Refuse a frame before any of it is stored."""
         if not self.ready:
             raise ZmtpError("a message before the handshake")
         if len(self._frames) >= MAX_FRAMES:
@@ -126,9 +126,9 @@ class Wire:
         if self._bytes + size > MAX_KV_MESSAGE_BYTES:
             raise ZmtpError(f"a message of more than {MAX_KV_MESSAGE_BYTES} bytes")
 
-    def _command(self, told: bytes) -> None:
-        size = told[0] if told else 0
-        name, rest = told[1 : 1 + size], told[1 + size :]
+    def _command(self, body: bytes) -> None:
+        size = body[0] if body else 0
+        name, rest = body[1 : 1 + size], body[1 + size :]
         if name == b"PING":
             # Two bytes of time to live come first.
             self._write(_COMMAND, b"\x04PONG" + rest[2 : 2 + _PONG_CONTEXT_BYTES])
@@ -149,7 +149,7 @@ class Wire:
 
 
 def _property(metadata: bytes, name: bytes) -> bytes:
-    """Return a property of a handshake; empty without it."""
+    """Return a property of a handshake; empty if it is missing."""
     at = 0
     while at < len(metadata):
         key_end = at + 1 + metadata[at]

@@ -12,6 +12,21 @@ import zmq.asyncio
 END = b"\xff" * 8
 
 
+class LoopClock:
+    """The running loop's clock, which a test can put forward: only then do the time limits pass."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._ahead = 0.0
+        self._loop.time = lambda: self._now() + self._ahead  # type: ignore[method-assign]
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+        # Otherwise the loop sleeps until the time that it has computed before.
+        self._loop.call_soon(lambda: None)
+
+
 class Publisher:
     """Publishes what it is told, and answers replays in the form of one engine's version."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ext_proc.kv.events import Event, Fault, events_of
 from ext_proc.kv.sequence import END
-from ext_proc.kv.view import Identity, KvView
+from ext_proc.kv.view import Freshness, KvView
 from ext_proc.prompt.decode import BodyReader, Prompt
 from ext_proc.prompt.envelope import Envelope, EnvelopeReader
 from ext_proc.prompt.unreadable import UnreadableError
@@ -88,6 +88,13 @@ def decode_batch(payload: bytes) -> Batch:
     return Batch(events, told.count(Fault.UNKNOWN), told.count(Fault.MALFORMED))
 
 
+def matched_in(view: KvView, tokens: Sequence[Any], adapter: str = "", salt: str = "") -> dict[str, int]:
+    """How many leading tokens of a prompt each endpoint has whose events are fresh."""
+    keys = view.keys(tokens, adapter, salt)
+    cached = {} if keys is None else view.cached_tokens(keys)
+    return {a: n for a, n in cached.items() if view.freshness(a) is not Freshness.STALE}
+
+
 class World:
     """A view with one endpoint of one rank, connected and known from its beginning."""
 
@@ -112,12 +119,12 @@ class World:
         settle(to)
 
     def matched(self, tokens: Sequence[int], adapter: str = "", salt: str = "") -> dict[str, int]:
-        return dict(self.view.matched(list(tokens), Identity(adapter, salt)))
+        return matched_in(self.view, tokens, adapter, salt)
 
 
 def answer(tracker: Tracker, *messages: tuple[int, bytes]) -> None:
     """Answer a replay."""
-    tracker.sequence.wanted = None
+    tracker.sequence.replay_from = None
     for number, payload in messages:
         tracker.sequence.replayed(number, payload)
     tracker.sequence.replayed(END, b"")

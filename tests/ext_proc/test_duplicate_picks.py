@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from ext_proc.kv.lookup import KvLookup
-from ext_proc.kv.tokens import IdsReader
 from ext_proc.kv.view import KvView
 from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.pick.backlog import MOST_TRIALS_LEFT
@@ -209,7 +208,7 @@ async def test_a_body_is_parsed_once_for_all_who_read_it(monkeypatch: pytest.Mon
     """Its key, its prompt and its token ids come from one parse."""
     stage = Stage(ext_proc={"idempotency": {"enabled": True, "duplicates": "reject"}})
     lookup = KvLookup(KvView(100, stage.clock), stage.clock, 100)
-    lookup.set_pool("p", ["10.0.0.0:80"], IdsReader())
+    lookup.set_pool("p", ["10.0.0.0:80"])
     stage.world.director._kv = lookup
     bodies: list[bytes] = []
     reader = stage.world.director.reader._bodies._envelopes

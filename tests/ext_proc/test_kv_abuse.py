@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.abuse.kv_events import KINDS, attack, frame, message
-from ext_proc.kv import connection as connections
-from ext_proc.kv.connection import Connection
+from ext_proc.kv.connection import HEARTBEAT_SECONDS, LOST_SECONDS, Connection
 from ext_proc.kv.sequence import END, MESSAGE_BYTES, Sequencer
 from ext_proc.kv.service import QUEUED_BYTES
 from ext_proc.kv.view import Freshness
 from ext_proc.kv.zmtp import MAX_FRAMES, MAX_KV_MESSAGE_BYTES, Wire, ZmtpError
 from fleet.endpoint import KvEventSource
-from tests.ext_proc.kv_publisher import Publisher
+from tests.ext_proc.kv_publisher import LoopClock, Publisher
 from tests.ext_proc.test_kv_service import SIZE, at, first, running, until, view_of
 
 if TYPE_CHECKING:
@@ -104,18 +102,18 @@ def test_heartbeats_are_answered_with_their_context() -> None:
 def test_what_waits_is_counted_in_bytes_and_given_back() -> None:
     sequence = Sequencer(replayable=True)
     sequence.limit_bytes = 10 * (1000 + MESSAGE_BYTES)
-    sequence.connected()
-    sequence.wanted = None
+    sequence.connect()
+    sequence.replay_from = None
     for number in range(50):
         sequence.live(number, bytes(1000))
-    assert sequence.bytes == sequence.limit_bytes
+    assert sequence.waiting_bytes == sequence.limit_bytes
     assert not sequence.full, "what comes during a replay is dropped and asked for again"
     sequence.replayed(END, b"")
-    assert sequence.wanted == 10
+    assert sequence.replay_from == 10
     while sequence.take() is not None:
         pass
-    assert sequence.bytes == 0
-    sequence.disconnected()
+    assert sequence.waiting_bytes == 0
+    sequence.disconnect()
     for number in range(10, 30):
         assert sequence.full == (number >= 20)
         sequence.live(number, bytes(1000))
@@ -164,7 +162,7 @@ async def test_a_flood_of_whole_messages_waits_at_the_engine(unused_tcp_port: in
         await honest.publish(first(2))
         async with asyncio.timeout(60):
             while not any(t.slot.blocks for t in made.kv.view.trackers("127.0.0.1:8001")):
-                most = max(most, sequence.bytes)
+                most = max(most, sequence.waiting_bytes)
                 await asyncio.sleep(0.005)
         assert most <= sequence.limit_bytes + MAX_KV_MESSAGE_BYTES + MESSAGE_BYTES
         assert not sending.done()
@@ -181,77 +179,87 @@ async def test_all_publishers_together_have_one_limit() -> None:
         assert max(limits) < alone
 
 
-async def test_a_peer_that_shows_no_life_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.02)
-    monkeypatch.setattr(connections, "LOST_SECONDS", 0.1)
-    heard, gone = bytearray(), asyncio.Event()
+class Peer:
+    """A publisher that shakes hands, and answers as many heartbeats as it is allowed."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, *, answers: int = 0) -> None:
+        self.pings = 0
+        self.gone = asyncio.Event()
+        self._answers = answers
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(GREETING + ready())
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(100):
-                heard.extend(data)
+                pings = data.count(b"\x04PING")
+                self.pings += pings
+                writer.write(b"\x04\x06\x04PONG\0" * min(pings, self._answers))
+                self._answers -= pings
         writer.transport.abort()
-        gone.set()
+        self.gone.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+
+@contextlib.asynccontextmanager
+async def connected(peer: Peer) -> AsyncIterator[Connection]:
+    server = await asyncio.start_server(peer, "127.0.0.1", 0)
     connection = Connection(b"SUB")
-    await connection.open(*server.sockets[0].getsockname())
-    with pytest.raises(TimeoutError):
-        await connection.read()
-    connection.close()
-    await gone.wait()
-    assert heard.count(b"\x04PING") >= 2
-    server.close()
-    await server.wait_closed()
+    async with server:
+        await connection.open(*server.sockets[0].getsockname())
+        try:
+            yield connection
+        finally:
+            connection.close()
+            await peer.gone.wait()
 
 
-async def test_a_peer_is_asked_before_it_is_let_go_although_the_loop_stood_still(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(connections, "LOST_SECONDS", 0.3)
-    gone = asyncio.Event()
+async def test_a_silent_peer_is_asked_and_then_given_up() -> None:
+    clock, peer = LoopClock(), Peer()
+    async with connected(peer) as connection:
+        reading = asyncio.create_task(connection.read())
+        heartbeats = round(LOST_SECONDS / HEARTBEAT_SECONDS)
+        for asked in range(1, heartbeats):
+            await asyncio.sleep(0)
+            clock.advance(HEARTBEAT_SECONDS)
+            await until(lambda asked=asked: peer.pings == asked)
+            assert not reading.done()
+        clock.advance(HEARTBEAT_SECONDS)
+        with pytest.raises(TimeoutError):
+            await reading
+    assert peer.pings == heartbeats - 1
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(GREETING + ready())
-        heard = b""
-        while b"PING" not in heard:
-            heard += await reader.read(100)
-        writer.write(b"\x04\x06\x04PONG\0")
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.transport.abort()
-        gone.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    connection = Connection(b"SUB")
-    await connection.open(*server.sockets[0].getsockname())
-    reading = asyncio.create_task(connection.read())
-    await asyncio.sleep(0)
-    time.sleep(0.5)  # noqa: ASYNC251 - the stall of this loop that is meant
-    assert b"PONG" in await reading
-    connection.close()
-    await gone.wait()
-    server.close()
-    await server.wait_closed()
+async def test_a_stall_of_our_loop_is_no_silence_of_the_peer() -> None:
+    clock, peer = LoopClock(), Peer(answers=1)
+    async with connected(peer) as connection:
+        reading = asyncio.create_task(connection.read())
+        await asyncio.sleep(0)
+        clock.advance(10 * LOST_SECONDS)
+        assert b"PONG" in await reading
 
 
 async def test_an_idle_engine_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     """LibZMQ answers heartbeats, so silence is no fault."""
-    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.02)
-    monkeypatch.setattr(connections, "LOST_SECONDS", 1.0)
-    pings = 0
-    ping = Wire.ping
+    pings = answers = 0
+    ping, receive = Wire.ping, Wire.receive
 
-    def counted(wire: Wire) -> None:
+    def count_ping(wire: Wire) -> None:
         nonlocal pings
         pings += 1
         ping(wire)
 
-    monkeypatch.setattr(Wire, "ping", counted)
+    def count_answer(wire: Wire, data: bytes) -> list[list[bytes]]:
+        nonlocal answers
+        answers += b"PONG" in data
+        return receive(wire, data)
+
+    monkeypatch.setattr(Wire, "ping", count_ping)
+    monkeypatch.setattr(Wire, "receive", count_answer)
+    clock = LoopClock()
     async with Publisher() as engine, running(at(engine)) as made:
-        await until(lambda: pings > 75)
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        for heartbeat in range(1, 2 * round(LOST_SECONDS / HEARTBEAT_SECONDS)):
+            clock.advance(HEARTBEAT_SECONDS)
+            await until(lambda heartbeat=heartbeat: pings == answers == heartbeat)
         assert made.freshness() is Freshness.WHOLE
         await engine.subscribed()
         await engine.publish(first(1))

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from ext_proc.kv.adapters import MAX_NAMES, AdapterNames
 from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup
 from ext_proc.kv.service import KvEvents
-from ext_proc.kv.tokens import IdsReader
 from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
@@ -33,7 +32,7 @@ class Asking(World):
     def __init__(self, *models: Sequence[str]) -> None:
         super().__init__()
         self.lookup = KvLookup(self.view, self.clock, 4096)
-        self.lookup.set_pool("p", ["a"], IdsReader(), models)
+        self.lookup.set_pool("p", ["a"], None, models)
         self.next_hash = 1
 
     def store(self, blocks: int, **more: object) -> None:
@@ -93,7 +92,7 @@ def test_an_engine_that_is_brought_up_to_date_tells_names_from_then_on() -> None
 def test_while_some_engines_tell_names_and_some_numbers_the_own_index_counts() -> None:
     world = Asking(("base", "sql"))
     other = world.join("b")[0]
-    world.lookup.set_pool("p", ["a", "b"], IdsReader(), [("base", "sql")])
+    world.lookup.set_pool("p", ["a", "b"], None, [("base", "sql")])
     world.store(2, lora_name="sql")
     assert world.held("sql") == {"a": 2}
     other.sequence.live(0, batch(stored([1], None, PROMPT[:SIZE], SIZE, lora_id=1)))
@@ -108,7 +107,7 @@ def test_an_adapters_name_is_its_pools() -> None:
     """A full model elsewhere may have the same one."""
     world = Asking()
     other = world.join("b")[0]
-    world.lookup.set_pool("q", ["b"], IdsReader())
+    world.lookup.set_pool("q", ["b"])
     world.store(1, lora_name="sql")
     other.sequence.live(0, batch(stored(range(1, 5), None, PROMPT[: 4 * SIZE], SIZE)))
     settle(other)
@@ -125,30 +124,30 @@ def test_a_model_that_is_one_engines_own_and_anothers_further_one_is_not_known()
 
 def test_names_are_bounded_and_the_ones_told_lately_stay() -> None:
     names, only = AdapterNames(), {"a"}
-    names.note("a", "often")
+    names.add("a", "often")
     for number in range(3 * MAX_NAMES):
-        names.note("a", f"l{number}")
+        names.add("a", f"l{number}")
         if number % 100 == 0:
-            names.note("a", "often")
-    assert names.told("often", only)
-    assert names.told(f"l{3 * MAX_NAMES - 1}", only)
-    assert not names.told("l0", only)
-    assert len(names._tellers) == len(names._named["a"]) == MAX_NAMES
+            names.add("a", "often")
+    assert names.has("often", only)
+    assert names.has(f"l{3 * MAX_NAMES - 1}", only)
+    assert not names.has("l0", only)
+    assert len(names._endpoints) == len(names._names["a"]) == MAX_NAMES
 
 
 def test_nothing_stays_of_an_endpoint_that_left() -> None:
     names = AdapterNames()
     for address in ("a", "b"):
-        names.note(address, "l")
-        names.note(address, "\0001")
+        names.add(address, "l")
+        names.add(address, "\0001")
     names.forget("a")
-    assert not names.told("l", {"a"})
-    assert names.told("l", {"a", "b"})
-    assert not names.nameless({"a"})
-    assert names.nameless({"a", "b"})
+    assert not names.has("l", {"a"})
+    assert names.has("l", {"a", "b"})
+    assert not names.numbered({"a"})
+    assert names.numbered({"a", "b"})
     names.forget("b")
     names.forget("c")
-    assert (names._named, names._tellers, names._numbering) == ({}, {}, set())
+    assert (names._names, names._endpoints, names._numbered) == ({}, {}, set())
 
 
 async def test_a_service_knows_what_its_pools_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,4 +168,4 @@ async def test_a_service_knows_what_its_pools_serve(monkeypatch: pytest.MonkeyPa
     assert located(service.lookup, "p", "sql", BODY) is None
     await service.follow(Membership(()))
     assert located(service.lookup, "p", "base", BODY) is None
-    assert service.lookup._further == {}
+    assert service.lookup._pools == {}

@@ -13,7 +13,7 @@ import pytest
 
 from ext_proc.kv.blocks import SWEPT, BlockIndex
 from ext_proc.kv.events import MAX_BLOCKS, MAX_TOKENS_AT_ONCE, Fault, Removed, Stored, events_of
-from ext_proc.kv.view import Freshness, Identity
+from ext_proc.kv.view import Freshness
 from tests.ext_proc.kv_worlds import CLEARED, World, batch, decode_batch, pack, removed, settle, stored
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_all_that_was_held_is_void_at_once_and_swept_in_steps(by: str) -> None:
         world.tracker.sequence.live(0 if by == "restart" else world.number, told)
         while world.tracker.slot.blocks:
             assert world.tracker.step()
-    assert world.view.held(key_of(world)) == {}
+    assert world.view.cached_tokens(key_of(world)) == {}
     steps = 0
     while held_by_masks(index):
         assert before - held_by_masks(index) <= SWEPT
@@ -162,11 +162,11 @@ def test_all_that_was_held_is_void_at_once_and_swept_in_steps(by: str) -> None:
         steps += 1
     assert steps >= 4
     settle(other)
-    assert not index._forgotten
+    assert not index._void
 
 
 def key_of(world: World) -> Any:
-    return world.view.keys(PROMPT, Identity())
+    return world.view.keys(PROMPT)
 
 
 def test_what_is_told_again_while_the_old_is_swept_stays() -> None:
@@ -177,7 +177,7 @@ def test_what_is_told_again_while_the_old_is_swept_stays() -> None:
     world.tracker.sequence.live(world.number, told)
     while not world.matched(PROMPT):
         assert world.tracker.step()
-    assert world.view.index._forgotten, "not all is swept yet"
+    assert world.view.index._void, "not all is swept yet"
     settle(world.tracker)
     assert world.matched(PROMPT) == {"a": SIZE}
     assert held_by_masks(world.view.index) == len(world.tracker.slot.blocks) == 1
@@ -238,7 +238,7 @@ def test_a_fault_that_was_not_foreseen_costs_its_message_alone(monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(world.view.index, "store", store)
         world.tell(stored([2], 1, PROMPT[SIZE : 2 * SIZE], SIZE))
-    assert world.tracker.told().failures == 1
+    assert world.tracker.counts["failed"] == 1
     assert world.tracker.failure.startswith("MemoryError at ")
     assert world.view.freshness("a") is Freshness.PARTIAL
     assert world.matched(PROMPT) == {}
@@ -265,7 +265,7 @@ def test_what_is_expected_of_many_ranks_is_one_look_up_a_block(monkeypatch: pyte
     looked: list[int] = []
     holders = world.view.index.holders
     monkeypatch.setattr(world.view.index, "holders", lambda key: looked.append(key) or holders(key))
-    keys = world.view.keys(tokens, Identity())
+    keys = world.view.keys(tokens)
     assert keys is not None
     world.view.expect("b", keys)
     assert len(looked) == blocks

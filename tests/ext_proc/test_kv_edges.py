@@ -70,8 +70,8 @@ class Reader:
         if "later" in segments:
             self.done.set()
 
-    def drop(self, segments: Sequence[str]) -> None:
-        self.dropped += segments
+    def drop(self, segment: str) -> None:
+        self.dropped.append(segment)
 
 
 async def test_a_text_that_cannot_be_tokenised_costs_itself_alone(
@@ -118,7 +118,7 @@ def test_a_text_that_is_dropped_may_wait_again(tmp_path: Path) -> None:
         last = batch[-1:]
     reader.read(envelope_of(body))
     assert reader.take_waiting() == [], "it is being made"
-    reader.drop(last)
+    reader.drop(last[0])
     reader.read(envelope_of(body))
     assert reader.take_waiting() == last
 

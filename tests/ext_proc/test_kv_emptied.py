@@ -38,18 +38,18 @@ def test_a_flush_that_was_missed_is_told_and_one_of_long_ago_is_not() -> None:
     (other,) = world.view.add("b")
     other.connect()
     old = batch(CLEARED, stored([1], None, range(SIZE), SIZE))
-    other.sequence.wanted = None
+    other.sequence.replay_from = None
     other.sequence.replayed(0, old)
     settle(other)
     other.sequence.replay_failed()
-    assert other.sequence.wanted == 1
-    other.sequence.wanted = None
+    assert other.sequence.replay_from == 1
+    other.sequence.replay_from = None
     other.sequence.replayed(1, old)
     settle(other)
     answer(other)
     assert told == []
     other.sequence.live(3, batch())
-    assert other.sequence.wanted == 2
+    assert other.sequence.replay_from == 2
     answer(other, (2, batch(CLEARED)))
     assert told == ["b"]
     other.sequence.live(4, batch(CLEARED))
@@ -65,7 +65,7 @@ def test_another_process_is_told_once() -> None:
     world.tracker.disconnect()
     world.tracker.connect()
     answer(world.tracker)
-    assert world.tracker.sequence.wanted == 0
+    assert world.tracker.sequence.replay_from == 0
     answer(world.tracker, (0, batch(stored([7], None, range(SIZE), SIZE))))
     assert told == ["a"]
 

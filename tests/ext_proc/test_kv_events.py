@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ext_proc.kv.events import (
     MAX_BLOCKS,
+    MAX_EVENTS,
     Cleared,
     Removed,
     Stored,
     Tier,
     extra_of_salt,
 )
-from ext_proc.kv.wire import MAX_EVENTS
 from tests.ext_proc.kv_worlds import Batch, batch, decode_batch, pack, recorded, stored
 
 TOKENS = list(range(8))

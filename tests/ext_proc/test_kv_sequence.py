@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.kv.sequence import END, MAX_FRUITLESS, MAX_HELD, Output, Restart, Sequencer
+from ext_proc.kv.sequence import END, MAX_DEFERRED, MAX_FRUITLESS, Output, Restart, Sequencer
 
 WHOLE, PART = Restart(whole=True), Restart(whole=False)
 OTHER = Restart(whole=False, emptied=True)
@@ -39,8 +39,8 @@ def taken(sequence: Sequencer) -> list[Output]:
 
 def serve(sequence: Sequencer, engine: Engine) -> None:
     """Answer every replay that is asked for."""
-    while sequence.wanted is not None:
-        start, sequence.wanted = sequence.wanted, None
+    while sequence.replay_from is not None:
+        start, sequence.replay_from = sequence.replay_from, None
         for number, told in engine.replay(start):
             sequence.replayed(number, told)
         sequence.replayed(END, b"")
@@ -48,7 +48,7 @@ def serve(sequence: Sequencer, engine: Engine) -> None:
 
 def following(engine: Engine) -> Sequencer:
     sequence = Sequencer(replayable=True)
-    sequence.connected()
+    sequence.connect()
     serve(sequence, engine)
     taken(sequence)
     return sequence
@@ -57,8 +57,8 @@ def following(engine: Engine) -> Sequencer:
 def test_an_engine_that_has_told_nothing_is_known_from_its_beginning() -> None:
     sequence, engine = Sequencer(replayable=True), Engine()
     assert not sequence.settled
-    sequence.connected()
-    assert sequence.wanted == 0
+    sequence.connect()
+    assert sequence.replay_from == 0
     serve(sequence, engine)
     sequence.live(*engine.publish())
     assert taken(sequence) == [WHOLE, payload(0)]
@@ -69,7 +69,7 @@ def test_what_was_told_before_us_is_replayed_whole() -> None:
     engine, sequence = Engine(), Sequencer(replayable=True)
     for _ in range(3):
         engine.publish()
-    sequence.connected()
+    sequence.connect()
     serve(sequence, engine)
     sequence.live(*engine.publish())
     assert taken(sequence) == [WHOLE, *map(payload, range(4))]
@@ -79,7 +79,7 @@ def test_a_history_that_is_gone_makes_it_a_part() -> None:
     engine, sequence = Engine(memory=2), Sequencer(replayable=True)
     for _ in range(5):
         engine.publish()
-    sequence.connected()
+    sequence.connect()
     serve(sequence, engine)
     assert taken(sequence) == [PART, payload(3), payload(4)]
     assert sequence.settled
@@ -87,8 +87,8 @@ def test_a_history_that_is_gone_makes_it_a_part() -> None:
 
 def test_without_replay_a_late_beginning_is_a_part() -> None:
     sequence = Sequencer(replayable=False)
-    sequence.connected()
-    assert sequence.wanted is None
+    sequence.connect()
+    assert sequence.replay_from is None
     sequence.live(7, payload(7))
     sequence.live(8, payload(8))
     assert taken(sequence) == [PART, payload(7), payload(8)]
@@ -96,7 +96,7 @@ def test_without_replay_a_late_beginning_is_a_part() -> None:
 
 def test_without_replay_the_first_message_begins_the_whole() -> None:
     sequence = Sequencer(replayable=False)
-    sequence.connected()
+    sequence.connect()
     sequence.live(0, payload(0))
     assert taken(sequence) == [WHOLE, payload(0)]
 
@@ -107,7 +107,7 @@ def test_a_gap_is_replayed_and_what_comes_meanwhile_waits() -> None:
     sequence.live(*engine.publish())
     engine.publish()
     sequence.live(*engine.publish())
-    assert (sequence.wanted, sequence.settled, sequence.gaps) == (1, False, 1)
+    assert (sequence.replay_from, sequence.settled, sequence.counts["gap"]) == (1, False, 1)
     sequence.live(*engine.publish())
     serve(sequence, engine)
     assert taken(sequence) == list(map(payload, range(4)))
@@ -117,7 +117,7 @@ def test_what_was_replayed_and_then_comes_live_counts_once() -> None:
     engine = Engine()
     live = [engine.publish() for _ in range(4)]
     sequence = Sequencer(replayable=True)
-    sequence.connected()
+    sequence.connect()
     serve(sequence, engine)
     for message in live[1:]:
         sequence.live(*message)
@@ -127,11 +127,11 @@ def test_what_was_replayed_and_then_comes_live_counts_once() -> None:
 
 def test_without_replay_a_gap_voids_what_was_told() -> None:
     sequence = Sequencer(replayable=False)
-    sequence.connected()
+    sequence.connect()
     sequence.live(0, payload(0))
     sequence.live(2, payload(2))
     assert taken(sequence) == [WHOLE, payload(0), PART, payload(2)]
-    assert sequence.gaps == 1
+    assert sequence.counts["gap"] == 1
 
 
 def test_a_number_that_goes_back_is_another_engine() -> None:
@@ -143,7 +143,7 @@ def test_a_number_that_goes_back_is_another_engine() -> None:
     other = Engine("f")
     sequence.live(*other.publish())
     assert taken(sequence) == [OTHER, WHOLE, payload(0, "f")]
-    assert sequence.restarts == 1
+    assert sequence.counts["restart"] == 1
 
 
 def test_another_engine_whose_first_messages_were_missed_is_replayed() -> None:
@@ -166,14 +166,14 @@ def test_a_lost_connection_to_the_same_engine_goes_on_where_it_stopped() -> None
     for _ in range(3):
         sequence.live(*engine.publish())
     taken(sequence)
-    sequence.disconnected()
+    sequence.disconnect()
     engine.publish()
-    sequence.connected()
-    assert sequence.wanted == 2
+    sequence.connect()
+    assert sequence.replay_from == 2
     serve(sequence, engine)
     sequence.live(*engine.publish())
     assert taken(sequence) == [payload(3), payload(4)]
-    assert sequence.restarts == 0
+    assert sequence.counts["restart"] == 0
 
 
 @pytest.mark.parametrize("published", [0, 1, 3, 7])
@@ -184,23 +184,23 @@ def test_an_engine_that_restarted_while_away_is_read_anew(published: int) -> Non
     for _ in range(4):
         sequence.live(*engine.publish())
     taken(sequence)
-    sequence.disconnected()
+    sequence.disconnect()
     other = Engine("f")
     for _ in range(published):
         other.publish()
-    sequence.connected()
+    sequence.connect()
     serve(sequence, other)
     sequence.live(*other.publish())
     assert taken(sequence) == [OTHER, WHOLE, *(payload(n, "f") for n in range(published + 1))]
-    assert sequence.restarts == 1
+    assert sequence.counts["restart"] == 1
 
 
 def test_a_reconnection_without_replay_voids_what_was_told() -> None:
     sequence = Sequencer(replayable=False)
-    sequence.connected()
+    sequence.connect()
     sequence.live(0, payload(0))
-    sequence.disconnected()
-    sequence.connected()
+    sequence.disconnect()
+    sequence.connect()
     assert not sequence.settled
     assert taken(sequence) == [WHOLE, payload(0), PART]
 
@@ -211,12 +211,12 @@ def test_a_hole_in_an_answer_is_asked_for_again() -> None:
     for _ in range(5):
         engine.publish()
     sequence = Sequencer(replayable=True)
-    sequence.connected()
-    sequence.wanted = None
+    sequence.connect()
+    sequence.replay_from = None
     for number in (0, 1, 3, 4):
         sequence.replayed(number, payload(number))
     sequence.replayed(END, b"")
-    assert sequence.wanted == 2
+    assert sequence.replay_from == 2
     serve(sequence, engine)
     assert taken(sequence) == [WHOLE, *map(payload, range(5))]
 
@@ -226,20 +226,20 @@ def test_an_answer_without_its_end_is_asked_for_again() -> None:
     for _ in range(3):
         engine.publish()
     sequence = Sequencer(replayable=True)
-    sequence.connected()
-    sequence.wanted = None
+    sequence.connect()
+    sequence.replay_from = None
     sequence.replayed(0, payload(0))
     sequence.replay_failed()
-    assert sequence.wanted == 1
+    assert sequence.replay_from == 1
     serve(sequence, engine)
     assert taken(sequence) == [WHOLE, *map(payload, range(3))]
 
 
 def test_no_answer_at_all_leaves_what_comes_live() -> None:
     sequence = Sequencer(replayable=True)
-    sequence.connected()
+    sequence.connect()
     sequence.live(5, payload(5))
-    sequence.wanted = None
+    sequence.replay_from = None
     sequence.replay_failed()
     sequence.live(6, payload(6))
     assert taken(sequence) == [PART, payload(5), payload(6)]
@@ -252,9 +252,9 @@ def test_a_replay_that_fails_after_a_broken_connection_does_not_prove_another_en
     sequence = following(engine)
     sequence.live(*engine.publish())
     taken(sequence)
-    sequence.disconnected()
-    sequence.connected()
-    sequence.wanted = None
+    sequence.disconnect()
+    sequence.connect()
+    sequence.replay_from = None
     sequence.replay_failed()
     assert taken(sequence) == [PART]
 
@@ -266,9 +266,9 @@ def test_a_replay_that_never_brings_what_is_missing_is_given_up() -> None:
     taken(sequence)
     sequence.live(5, payload(5))
     asked = 0
-    while sequence.wanted is not None:
+    while sequence.replay_from is not None:
         asked += 1
-        sequence.wanted = None
+        sequence.replay_from = None
         sequence.replayed(END, b"")
     assert asked <= MAX_FRUITLESS
     assert taken(sequence) == [PART, payload(5)]
@@ -278,22 +278,22 @@ def test_what_does_not_fit_while_waiting_is_asked_for_afterwards() -> None:
     engine = Engine()
     sequence = following(engine)
     engine.publish()
-    for _ in range(MAX_HELD + 10):
+    for _ in range(MAX_DEFERRED + 10):
         sequence.live(*engine.publish())
-    start, sequence.wanted = sequence.wanted, None
+    start, sequence.replay_from = sequence.replay_from, None
     assert start == 0
     sequence.replayed(0, payload(0))
     sequence.replayed(END, b"")
-    assert sequence.wanted == MAX_HELD + 1
+    assert sequence.replay_from == MAX_DEFERRED + 1
     serve(sequence, engine)
-    assert taken(sequence) == list(map(payload, range(MAX_HELD + 11)))
+    assert taken(sequence) == list(map(payload, range(MAX_DEFERRED + 11)))
 
 
 @given(st.lists(st.sampled_from(["tell", "lose", "restart", "drop", "serve"]), max_size=60))
 def test_the_end_is_always_that_of_the_engine_that_lives(steps: list[str]) -> None:
     """Whatever happens, after a quiet end exactly the living engine's messages stand, in order, once each."""
     engine, sequence, name = Engine("0"), Sequencer(replayable=True), 0
-    sequence.connected()
+    sequence.connect()
     for step in steps:
         if step == "tell":
             sequence.live(*engine.publish())
@@ -302,11 +302,11 @@ def test_the_end_is_always_that_of_the_engine_that_lives(steps: list[str]) -> No
         elif step == "restart":
             name += 1
             engine = Engine(str(name))
-            sequence.disconnected()
-            sequence.connected()
+            sequence.disconnect()
+            sequence.connect()
         elif step == "drop":
-            sequence.disconnected()
-            sequence.connected()
+            sequence.disconnect()
+            sequence.connect()
         else:
             serve(sequence, engine)
     serve(sequence, engine)
@@ -325,7 +325,7 @@ def test_the_end_is_always_that_of_the_engine_that_lives(steps: list[str]) -> No
 @given(st.lists(st.tuples(st.sampled_from(["live", "replayed"]), st.integers(0, END), st.binary(max_size=3))))
 def test_no_order_of_numbers_raises_or_grows_without_limit(messages: list[tuple[str, int, bytes]]) -> None:
     sequence = Sequencer(replayable=True)
-    sequence.connected()
+    sequence.connect()
     for kind, number, told in messages:
         (sequence.live if kind == "live" else sequence.replayed)(number, told)
     assert len(sequence.out) <= 3 * len(messages) + 3

@@ -8,23 +8,23 @@ import json
 import sys
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ext_proc.kv import subscriber
 from ext_proc.kv.service import KvEvents
-from ext_proc.kv.view import Freshness, Identity
+from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS
+from ext_proc.kv.view import Freshness
 from fleet.codec import decode_membership, encode_membership
 from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
+from fleet.service.admin import Query
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore, FleetView
-from tests.ext_proc.kv_publisher import Publisher
+from tests.ext_proc.kv_publisher import LoopClock, Publisher
 from tests.ext_proc.kv_tokenizer import files
-from tests.ext_proc.kv_worlds import batch, located, pack, recorded, stored
+from tests.ext_proc.kv_worlds import batch, located, matched_in, recorded, removed, stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -71,8 +71,11 @@ class Running:
     def freshness(self, address: str = ADDRESS) -> Freshness:
         return self.kv.view.freshness(address)
 
+    def status(self) -> dict[str, Any]:
+        return dict(self.kv.status()[ADDRESS])
+
     def held(self) -> int | None:
-        return self.kv.view.matched(PROMPT, Identity()).get(ADDRESS)
+        return matched_in(self.kv.view, PROMPT).get(ADDRESS)
 
     def count(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -108,18 +111,89 @@ async def test_what_was_published_before_and_after_is_known(form: str) -> None:
             assert made.count("warmroute_kv_event_blocks_total", change="stored") == 3
             assert made.count("warmroute_kv_event_endpoints", freshness="whole") == 1
             assert made.count("warmroute_kv_event_index_blocks") == 3
-            assert made.kv.status()[ADDRESS] == {
-                "freshness": "whole", "blocks": 3, "block_tokens": SIZE, "ranks": 1
-            }  # fmt: skip
 
 
-async def test_that_nobody_publishes_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unused_tcp_port: int
+async def test_status_shows_a_healthy_publisher() -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        assert made.status()["ranks"][0]["last_message_seconds_ago"] is None
+        await engine.publish(first(3))
+        await engine.publish(batch(stored([4], 99, PROMPT[:SIZE], SIZE), removed(98)))
+        await until(lambda: made.status()["ranks"][0]["unknown_removals"])
+        status = made.status()
+        assert status["ranks"][0].pop("last_message_seconds_ago") >= 0
+        assert status == {
+            "freshness": "whole",
+            "cause": None,
+            "blocks": 3,
+            "block_tokens": SIZE,
+            "ranks": [{
+                "connected": True, "cause": None, "blocks": 3, "waiting_bytes": 0, "gaps": 0, "restarts": 0,
+                "unreadable": 0, "failed_replays": 0, "orphaned_blocks": 1, "unknown_removals": 1,
+            }],
+        }  # fmt: skip
+        assert made.kv.query(Query(endpoint=ADDRESS))["kv_events"][0]["endpoint"] == ADDRESS
+        assert made.kv.query(Query(endpoint="127.0.0.1:1")) == made.kv.query(Query()) == {}
+
+
+async def test_status_says_why_there_is_no_connection(unused_tcp_port: int) -> None:
+    async with running(KvEventSource(unused_tcp_port)) as made:
+        await until(lambda: made.kv.status() and "refused" in str(made.status()["cause"]))
+        assert made.status()["freshness"] == "stale"
+        assert made.status()["cause"] == "not connected: connection refused"
+        assert made.status()["block_tokens"] is None
+
+
+async def test_status_names_a_peer_of_another_protocol() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request".ljust(64))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, running(KvEventSource(server.sockets[0].getsockname()[1])) as made:
+        await until(lambda: made.kv.status() and "ZMTP 3" in str(made.status()["cause"]))
+        assert made.status()["ranks"][0]["unreadable"] >= 1
+
+
+async def test_status_tells_what_a_lost_message_cost() -> None:
+    """Without a replay, earlier blocks are void and the engine may have others."""
+    async with Publisher() as engine, running(at(engine, replay=False)) as made:
+        await engine.subscribed()
+        await until(lambda: made.kv.status() and "no message has come" in str(made.status()["cause"]))
+        await engine.publish(first(2))
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.publish(first(2), lost=True)
+        await engine.publish(batch(stored([9], None, PROMPT[:SIZE], SIZE)))
+        await until(lambda: made.freshness() is Freshness.PARTIAL)
+        status = made.status()
+        assert status["cause"] == "earlier messages are missing, and no replay has them"
+        assert (status["ranks"][0]["gaps"], status["blocks"]) == (1, 1)
+        await engine.publish(b"junk")
+        await until(lambda: made.status()["cause"] == "a message was unreadable")
+
+
+async def test_status_names_a_full_index() -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        made.kv.view.index.limit = 2
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        await engine.publish(first(4))
+        await until(lambda: made.status()["cause"])
+        assert "limits.index_blocks_per_endpoint" in made.status()["cause"]
+        assert made.status()["freshness"] == "partial"
+
+
+async def test_a_missing_publisher_is_logged_once(
+    caplog: pytest.LogCaptureFixture, unused_tcp_port: int
 ) -> None:
-    monkeypatch.setattr(subscriber, "MISSED_AFTER_SECONDS", 0.05)
-    async with running(KvEventSource(unused_tcp_port, 0)):
-        await until(lambda: "KV events" in caplog.text)
-        await asyncio.sleep(0.2)
+    clock = LoopClock()
+    async with running(KvEventSource(unused_tcp_port, 0)) as made:
+        await until(lambda: made.kv.status() and "refused" in str(made.status()["cause"]))
+        assert "no connection" not in caplog.text
+        for _ in range(3):
+            clock.advance(MISSED_AFTER_SECONDS)
+            await until(lambda: "no connection" in caplog.text)
     assert caplog.text.count(f"no connection to 127.0.0.1:{unused_tcp_port} within") == 1
     assert "pools.kv_events.port" in caplog.text
 
@@ -166,50 +240,39 @@ async def test_without_replay_only_what_comes_is_known() -> None:
             assert made.held() == 2 * SIZE
 
 
-async def test_a_silent_replay_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriber, "REPLAY_PATIENCE_SECONDS", 0.1)
+async def test_a_silent_replay_is_given_up() -> None:
+    clock = LoopClock()
     async with Publisher() as engine:
         engine.silent = True
         await engine.publish(first(1), lost=True)
         async with running(at(engine)) as made:
             await engine.subscribed()
             await engine.publish(first(2))
+            await until(lambda: engine.asked)
+            assert made.status()["cause"] == "a replay is in progress"
+            clock.advance(REPLAY_PATIENCE_SECONDS)
             await until(lambda: made.freshness() is Freshness.PARTIAL)
             assert made.held() == 2 * SIZE
-            assert made.count("warmroute_kv_event_replays_total", outcome="failed") == 1
+            assert made.status()["ranks"][0]["failed_replays"] == 1
+            await until(lambda: made.count("warmroute_kv_event_replays_total", outcome="failed") == 1)
 
 
-@contextlib.asynccontextmanager
-async def some_turns(_seconds: float) -> AsyncIterator[None]:
-    """A time limit in turns of the loop: those of an engine in this process do not pass while it stalls."""
-
-    async def end(limit: asyncio.Timeout) -> None:
-        for _ in range(25):
-            await asyncio.sleep(0.004)
-        limit.reschedule(0.0)
-
-    async with asyncio.timeout(None) as limit:
-        ending = asyncio.create_task(end(limit))
-        try:
-            yield
-        finally:
-            ending.cancel()
-
-
-async def test_an_answer_that_breaks_off_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_breaks_off_is_continued() -> None:
     """ROUTER sockets drop what their queues do not take, the end included."""
-    monkeypatch.setattr(subscriber, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": some_turns}))
+    clock = LoopClock()
     async with Publisher() as engine:
         engine.limit = 2
         for n in range(4):
             event = stored([n + 1], n or None, PROMPT[n * SIZE : (n + 1) * SIZE], SIZE)
             await engine.publish(batch(event), lost=True)
         async with running(at(engine)) as made:
-            await until(lambda: len(engine.asked) == 3)
-            engine.limit = None
+            for blocks in (2, 4):
+                await until(lambda blocks=blocks: made.kv.status() and made.status()["blocks"] == blocks)
+                engine.limit = 2 if blocks == 2 else None
+                clock.advance(REPLAY_PATIENCE_SECONDS)
             await until(lambda: made.held() == 4 * SIZE)
             assert made.freshness() is Freshness.WHOLE
-            assert engine.asked[:3] == [0, 2, 4]
+            assert engine.asked == [0, 2, 4]
 
 
 async def test_junk_is_counted_and_harms_nobody() -> None:
@@ -272,7 +335,7 @@ async def test_a_real_engines_recording_arrives_over_sockets() -> None:
         async with running(at(engine)) as made:
             await until(lambda: made.freshness() is Freshness.WHOLE)
             last = entries[max(n for n, entry in enumerate(entries) if "request" in entry)]["request"]
-            matched = made.kv.view.matched(last["tokens"], Identity())
+            matched = matched_in(made.kv.view, last["tokens"])
             assert matched[ADDRESS] >= last["cached_tokens"] > 0
 
 
@@ -412,11 +475,3 @@ def test_settings_say_where_events_are_and_workers_apart_hear_of_it() -> None:
 def test_settings_that_cannot_be_are_refused(pool: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"kv_events|chat_template|tokenizer"):
         settings_of(**pool)
-
-
-def test_frames_are_read_from_the_right() -> None:
-    number, payload = (3).to_bytes(8, "big"), pack(1)
-    for ahead in ([], [b""], [b"", b"topic"], [b"topic"]):
-        assert subscriber._numbered([*ahead, number, payload]) == (3, payload)
-    for frames in ([], [b""], [payload], [b"xx", payload]):
-        assert subscriber._numbered(frames) is None

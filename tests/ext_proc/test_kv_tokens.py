@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from ext_proc.kv.lookup import MAX_IDS, KvLookup, ids_in
+from ext_proc.kv.lookup import MAX_IDS, KvLookup, KvPrompt, ids_in
 from ext_proc.kv.segments import SEARCHED_CHARS, SEGMENT_CHARS, Cutter
 from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate
-from ext_proc.kv.tokens import INLINE_CHARS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
+from ext_proc.kv.tokens import INLINE_CHARS, MAX_MARKS, MAX_SEGMENTS, PoolReader
 from ext_proc.kv.tools import TemplateFailedError
 from ext_proc.kv.view import KvView
 from ext_proc.prompt.decode import Prompt
@@ -45,7 +45,7 @@ def reader() -> PoolReader:
     return PoolReader(tokenizer(), ChatTemplate(TEMPLATE, {}))
 
 
-def ids_of(made: PoolReader | IdsReader, body: bytes) -> list[int] | None:
+def ids_of(made: PoolReader, body: bytes) -> list[int] | None:
     told = made.read(envelope_of(body))
     return None if told is None else told.ids.tolist()
 
@@ -138,63 +138,66 @@ def test_completions_begin_as_the_tokenizer_begins_texts() -> None:
     assert ids_of(PoolReader(tokenizer(), None), json.dumps({"text": TEXT}).encode()) == bare
 
 
-@pytest.mark.parametrize("made", [IdsReader(), PoolReader(tokenizer(), None)])
-def test_token_ids_are_taken_as_they_stand(made: IdsReader | PoolReader) -> None:
-    assert ids_of(made, b'{"model": "m", "prompt": [1, 2, 3]}') == [1, 2, 3]
-    assert ids_of(made, b'{"input_ids": [1, 2, 3]}') == [1, 2, 3]
-    assert ids_of(made, b'{"token_ids": [1 ,\n2, 3 ], "prompt": null, "messages": null}') == [1, 2, 3]
-    assert ids_of(made, b'{"prompt": [[ 1, 2 ] ]}') == [1, 2]
-    for prompt in (
-        "[]",
-        "[[]]",
-        "[ ]",
-        "[1 2]",
-        "[,]",
-        "[1,]",
-        f"[{2**64}]",
-        "[01]",
-        "[[1], [2, 3]]",
-        "[1.5]",
-        '["a", "b"]',
-        "{}",
-        "3",
-        "null",
-        '[1, "a"]',
-    ):
-        assert ids_of(made, f'{{"prompt": {prompt}}}'.encode()) is None
-    for body in (b"", b"[", b"[1]", b"{}", b'{"prompt"', b"[" * 100_000, b'{"prompt": "\xff"}'):
-        assert ids_of(made, body) is None
+def keys_of(body: str, reader: PoolReader | None = None) -> KvPrompt | None:
+    lookup = KvLookup(KvView(100, lambda: 0.0), lambda: 0.0, 100)
+    lookup.set_pool("p", ["a"], reader)
+    return located(lookup, "p", "m", body.encode("latin-1"))
 
 
-def test_one_prompt_in_a_list_is_that_prompt() -> None:
+READERS = [None, PoolReader(tokenizer(), None)]
+
+
+@pytest.mark.parametrize("made", READERS)
+@pytest.mark.parametrize("body", [
+    '{"model": "m", "prompt": [1, 2, 3]}',
+    '{"input_ids": [1, 2, 3]}',
+    '{"token_ids": [1 ,\n2, 3 ], "prompt": null, "messages": null}',
+    '{"prompt": [[ 1, 2 ,3] ]}',
+])  # fmt: skip
+def test_token_ids_are_taken_as_they_are(made: PoolReader | None, body: str) -> None:
+    prompt = keys_of(body, made)
+    assert prompt is not None
+    expected = KvView(100, lambda: 0.0).keys([1, 2, 3])
+    assert expected is not None
+    assert prompt.keys.tolist() == expected.tolist()
+    assert (prompt.whole, prompt.total) == (True, 3)
+
+
+@pytest.mark.parametrize("made", READERS)
+@pytest.mark.parametrize("prompt", [
+    "[]", "[[]]", "[ ]", "[1 2]", "[,]", "[1,]", f"[{2**64}]", "[01]", "[[1], [2, 3]]", "[1.5]",
+    '["a", "b"]', "{}", "3", "null", '[1, "a"]',
+])  # fmt: skip
+def test_prompts_that_are_no_ids_are_not_guessed(made: PoolReader | None, prompt: str) -> None:
+    assert keys_of(f'{{"prompt": {prompt}}}', made) is None
+
+
+@pytest.mark.parametrize("made", READERS)
+@pytest.mark.parametrize("body", ["", "[", "[1]", "{}", '{"prompt"', "[" * 100_000, '{"prompt": "\xff"}'])
+def test_bodies_that_are_no_requests_are_not_guessed(made: PoolReader | None, body: str) -> None:
+    assert keys_of(body, made) is None
+    if made is not None:
+        assert ids_of(made, body.encode("latin-1")) is None
+
+
+def test_one_text_in_a_list_is_that_text() -> None:
     made = PoolReader(tokenizer(), None)
-    assert ids_of(made, b'{"prompt": [[1, 2]]}') == [1, 2]
     assert ids_of(made, b'{"prompt": ["late"]}') == tokenizer().encode("late").ids
 
 
-@pytest.mark.parametrize("made", [IdsReader(), PoolReader(tokenizer(), None)])
-def test_of_very_many_ids_the_first_are_read_and_the_rest_counted(made: IdsReader | PoolReader) -> None:
-    for count, whole in ((MAX_IDS, True), (MAX_IDS + 1, False), (5 * MAX_IDS, False)):
-        told = made.read(envelope_of(json.dumps({"prompt": list(range(count))}).encode()))
-        assert told is not None
-        assert told.ids.tolist() == list(range(min(count, MAX_IDS)))
-        assert (told.whole, told.total) == (whole, count)
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["[1, 2, 3]", "[[7 ,8]]", "[0]", str(list(range(MAX_IDS))), str(list(range(100_000, 100_001 + MAX_IDS)))],
-)
-def test_ids_that_were_read_with_the_body_are_those_in_it(prompt: str) -> None:
-    body = f'{{"prompt": {prompt}}}'.encode()
-    told, read = read_prompt(body, complete=True), IdsReader().read(envelope_of(body))
-    assert isinstance(told, Prompt)
-    assert told.tokens is not None
+@pytest.mark.parametrize(("first", "count"), [
+    (0, MAX_IDS), (0, MAX_IDS + 1), (0, 5 * MAX_IDS), (100_000, MAX_IDS + 1),
+])  # fmt: skip
+def test_of_many_ids_the_first_are_read_and_all_counted(first: int, count: int) -> None:
+    ids = list(range(first, first + count))
+    body = json.dumps({"prompt": ids}).encode()
+    prompt = read_prompt(body, complete=True)
+    assert isinstance(prompt, Prompt)
+    assert prompt.tokens == count
+    read = ids_in(prompt.text, prompt.tokens)
     assert read is not None
-    ids = ids_in(told.text, told.tokens)
-    assert ids is not None
-    assert ids.ids.tolist() == read.ids.tolist()
-    assert (ids.whole, ids.total) == (read.whole, read.total)
+    assert read.ids.tolist() == ids[:MAX_IDS]
+    assert (read.whole, read.total) == (count <= MAX_IDS, count)
 
 
 @pytest.mark.parametrize(
@@ -202,27 +205,13 @@ def test_ids_that_were_read_with_the_body_are_those_in_it(prompt: str) -> None:
              '{"input_ids": [1, 2], "image_data": "x"}'],
 )  # fmt: skip
 def test_several_prompts_or_ids_with_images_are_not_guessed(body: str) -> None:
-    told = read_prompt(body.encode(), complete=True)
-    if isinstance(told, Prompt):
-        assert ids_in(told.text, told.tokens or 0) is None
+    assert keys_of(body) is None
 
 
-def test_a_body_is_read_once_more_only_for_its_text() -> None:
-    class Unasked(IdsReader):
-        def read(self, envelope: Any) -> Any:
-            raise AssertionError
-
-    lookup = KvLookup(KvView(100, lambda: 0.0), lambda: 0.0, 100)
-    lookup.set_pool("p", ["a"], Unasked())
-    for body, found in (
-        (b'{"prompt":[1,2,3]}', True),
-        (b'{"prompt":"a"}', False),
-        (b'{"prompt":[1,"a"]}', False),
-    ):
-        told = read_prompt(body, complete=True)
-        assert isinstance(told, Prompt)
-        asked = located(lookup, "p", "m", body)
-        assert (asked is not None) is found
+def test_without_a_reader_texts_are_not_looked_up() -> None:
+    assert keys_of('{"prompt":[1,2,3]}') is not None
+    assert keys_of('{"prompt":"a"}') is None
+    assert keys_of('{"prompt":"a"}', PoolReader(tokenizer(), None)) is not None
 
 
 def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:

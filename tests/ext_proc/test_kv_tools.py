@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ext_proc.kv import tools as module
 from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
 from ext_proc.kv.tokens import PoolReader
-from ext_proc.kv.tools import MAX_BYTES, MAX_INDENTED_DEPTH, TemplateFailedError, Tools, ToolsMemory, to_json
+from ext_proc.kv.tools import MAX_BYTES, MAX_INDENTED_DEPTH, TemplateFailedError, Tools, ToolsCache, to_json
 from tests.ext_proc.kv_tokenizer import tokenizer
 from tests.ext_proc.kv_worlds import envelope_of
 
@@ -95,7 +95,7 @@ def test_tools_that_come_again_are_neither_decoded_nor_written_again(monkeypatch
 
 
 def test_the_same_tools_may_be_written_in_several_forms() -> None:
-    memory = ToolsMemory()
+    memory = ToolsCache()
     for _ in range(2):
         tools = memory.of(raw([{"function": {"parameters": {}, "name": "é"}}]))
         assert tools is not None
@@ -116,21 +116,21 @@ def test_what_is_no_tools_is_refused(told: Any) -> None:
 
 
 def test_memory_of_tools_is_bounded() -> None:
-    memory = ToolsMemory()
+    memory = ToolsCache()
     for number in range(50):
         memory.of(raw([tool(number, note="x" * (MAX_BYTES // 100))]))
     assert memory._nbytes <= MAX_BYTES
-    assert 2 < len(memory._held) < 10
+    assert 2 < len(memory._entries) < 10
     memory.of(raw([tool(0, note="x" * MAX_BYTES)]))
-    assert (memory._nbytes, len(memory._held)) == (0, 0)
+    assert (memory._nbytes, len(memory._entries)) == (0, 0)
 
 
 def test_tools_of_a_usual_size_have_room_several_times() -> None:
     """Of agents that share a pool, each with a hundred tools."""
-    memory = ToolsMemory()
+    memory = ToolsCache()
     for agent in range(8):
         memory.of(raw([tool(number, note=str(agent)) for number in range(100)]))
-    assert len(memory._held) == 8
+    assert len(memory._entries) == 8
 
 
 def test_lists_in_lists_are_not_indented_beyond_a_depth() -> None:
@@ -173,7 +173,7 @@ for _ in range(MAX_INDENTED_DEPTH - 5):
 )
 def test_what_is_remembered_takes_no_more_than_is_counted(told: list[Any]) -> None:
     """Decoded, and written in more forms than templates use, whatever a client sends."""
-    memory = ToolsMemory()
+    memory = ToolsCache()
     bodies = [
         msgspec.Raw(json.dumps([*told, {"function": {"n": n}}], ensure_ascii=False).encode())
         for n in range(3)
@@ -191,7 +191,7 @@ def test_what_is_remembered_takes_no_more_than_is_counted(told: list[Any]) -> No
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert len(memory._held) >= 1
+    assert len(memory._entries) >= 1
     assert taken <= memory._nbytes + 65_536
 
 

@@ -159,7 +159,7 @@ def test_salts_and_adapters_keep_equal_tokens_apart() -> None:
     assert world.matched(PROMPT, adapter="l", salt="s") == {}
     world.tell(stored([12], None, BLOCKS[0], SIZE, lora_name="l", extra_keys=[["l", "s"]]))
     assert world.matched(PROMPT, adapter="l", salt="s") == {"a": SIZE}
-    assert world.view.index.adapters.told("l", {"a"})
+    assert world.view.index.adapters.has("l", {"a"})
 
 
 def test_blocks_with_images_are_never_taken_for_text() -> None:
@@ -204,7 +204,7 @@ def test_memory_is_bounded_and_what_was_dropped_makes_it_a_part() -> None:
     assert sum(map(len, world.view.index._fast)) == 10
 
 
-def test_malformed_news_void_what_was_held() -> None:
+def test_malformed_news_void_what_was_deferred() -> None:
     """Whatever was told there, what is held is not known any more."""
     world = World()
     world.tell(stored([1], None, BLOCKS[0], SIZE))
@@ -212,10 +212,10 @@ def test_malformed_news_void_what_was_held() -> None:
     assert world.matched(PROMPT) == {}
     assert world.matched([*BLOCKS[1], 1]) == {"a": SIZE}
     assert world.view.freshness("a") is Freshness.PARTIAL
-    assert world.tracker.told().malformed_events == 1
+    assert world.tracker.counts["unreadable"] == 1
 
 
-def test_a_restart_empties_what_was_held() -> None:
+def test_a_restart_empties_what_was_deferred() -> None:
     world = World()
     world.tell(stored([1], None, BLOCKS[0], SIZE))
     world.tell(stored([2], 1, BLOCKS[1], SIZE))

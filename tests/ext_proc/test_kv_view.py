@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup, KvPrompt, PromptTokens
-from ext_proc.kv.view import MAX_EXPECTED, MAX_UNSEEN, UNSEEN_SECONDS, Freshness, Identity
+from ext_proc.kv.view import MAX_EXPECTED, MAX_UNSEEN, UNSEEN_SECONDS, Freshness
 from ext_proc.prompt.decode import Prompt
 from ext_proc.prompt.envelope import Envelope
 from tests.ext_proc.kv_worlds import World, batch, settle, stored
@@ -23,15 +23,13 @@ PROMPT = list(range(100, 100 + 10 * SIZE + 1))
 
 
 def keys(world: World, tokens: list[int]) -> NDArray[np.uint64]:
-    made = world.view.keys(tokens, Identity())
+    made = world.view.keys(tokens)
     assert made is not None
     return made
 
 
 class Reader:
     """Reads a body that is a JSON list of ids; what it is told to leave out is not known."""
-
-    reads_text = True
 
     def __init__(self) -> None:
         self.known: int | None = None
@@ -135,7 +133,7 @@ def test_what_is_expected_is_bounded() -> None:
 
 @pytest.mark.parametrize("tokens", [[-1], [2**64], ["x"], [None], [[1], [2, 3]], [1.5, None]])
 def test_ids_that_are_none_match_nothing(tokens: list[object]) -> None:
-    assert World().view.matched(tokens, Identity()) == {}  # type: ignore[arg-type]
+    assert World().view.keys(tokens) is None  # type: ignore[arg-type]
 
 
 def test_a_whole_word_replaces_the_estimate() -> None:
@@ -150,9 +148,9 @@ def test_a_whole_word_replaces_the_estimate() -> None:
 
 def test_of_a_partial_word_and_the_estimate_the_larger_counts() -> None:
     world = Asking()
-    world.other.sequence.disconnected()
+    world.other.sequence.disconnect()
     world.other.connect()
-    world.other.sequence.wanted = None
+    world.other.sequence.replay_from = None
     world.other.sequence.live(50, batch(stored(range(1, 6), None, PROMPT[: 5 * SIZE], SIZE)))
     world.other.sequence.replay_failed()
     settle(world.other)
@@ -237,7 +235,7 @@ def test_what_was_sent_is_expected() -> None:
     world = Asking()
     hold(world, 1)
     for number in range(MAX_UNSEEN):
-        world.lookup.expect("a", world.ask([number] * 40).keys)
-    world.lookup.expect("elsewhere", world.ask([1] * 40).keys)
+        world.view.expect("a", world.ask([number] * 40).keys)
+    world.view.expect("elsewhere", world.ask([1] * 40).keys)
     world.clock.now += UNSEEN_SECONDS
     assert world.lookup.merged(world.ask(PROMPT), {"a": 9}, 20) == {"a": 9}
