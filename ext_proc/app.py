@@ -102,11 +102,12 @@ class ExtProcServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """Return the views of the admin server."""
-        return {"/api/v1/picks": self._director.status}
+        return {"/api/v1/picks": self._director.status, "/api/v1/kv_events": self._kv.status}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """Return the queries of the admin server."""
-        return {"/api/v1/decisions": self._processor.decisions.view}
+        decisions, kv = self._processor.decisions.view, self._kv.query
+        return {"/api/v1/decisions": lambda query: {**decisions(query), **kv(query)}}
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
         """Return the actions of the admin server: none."""

@@ -215,7 +215,6 @@ class RankSubscriber:
     def _numbered(self, frames: Message) -> tuple[int, bytes] | None:
         """Return a message's sequence number and payload, its last two frames; None if it has none.
 
-
         Versions of engines differ in the frames before: a topic, an empty frame, both or nothing.
         """
         if len(frames) < 2 or len(frames[-2]) != 8:

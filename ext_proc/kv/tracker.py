@@ -81,7 +81,7 @@ class Tracker:
         age = None if self._applied_at is None else round(self._clock() - self._applied_at, 3)
         return {
             "connected": self.connected,
-            "cause": None if self.settled and self.whole else self.cause,
+            **({} if self.settled and self.whole else {"cause": self.cause}),
             "last_message_seconds_ago": age,
             "blocks": len(self.slot.blocks),
             "waiting_bytes": self.sequence.waiting_bytes,

@@ -107,7 +107,7 @@ class KvView:
         freshness, cause = self._judge(address)
         return {
             "freshness": freshness.value,
-            "cause": cause,
+            **({} if cause is None else {"cause": cause}),
             "blocks": sum(len(tracker.slot.blocks) for tracker in self.trackers(address)),
             "block_tokens": self.block_tokens(address) or None,
             "ranks": [tracker.status() for tracker in self.trackers(address)],

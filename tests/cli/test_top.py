@@ -53,6 +53,18 @@ def test_json_tells_unknown_as_null(fake_admin: Any, capsys: pytest.CaptureFixtu
     assert document["status"]["nacks"] == 1
 
 
+def test_causes_of_incomplete_kv_events_are_printed(
+    fake_admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = {"10.0.0.1:8000": {"freshness": "stale", "cause": "a replay is in progress", "ranks": []}}
+    fake_admin.documents["/api/v1/kv_events"] = events
+    assert main(["top", "--admin", fake_admin.url, "--once"]) == 0
+    note = "KV events of 10.0.0.1:8000 are stale: a replay is in progress"
+    assert note in capsys.readouterr().err
+    assert main(["top", "--admin", fake_admin.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kv_events"] == events
+
+
 def test_the_token_is_borne(fake_admin: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake_admin.token = "open-sesame"
     assert main(["top", "--admin", fake_admin.url, "--once"]) == 2

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, brief, picture
+from warmroute.cli.view.model import (
+    ENDPOINTS,
+    KV_EVENTS,
+    SKEW,
+    STATUS,
+    WEIGHTS,
+    brief,
+    kv_event_counts,
+    kv_event_notes,
+    picture,
+)
 
 VERDICT = {"reason": "queue 41", "share": 0.6}
 NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")
@@ -101,6 +111,19 @@ def test_a_share_is_that_of_the_weights_beside_it() -> None:
     listed = [{"address": f"10.0.0.{at}:8000", "pool": "chat", "weight": 100 * at} for at in (1, 3)]
     documents = {ENDPOINTS: {"endpoints": listed}, WEIGHTS: {"weights": {"10.0.0.1:8000": VERDICT}}}
     assert [row.share for row in picture(documents).rows] == [0.25, 0.75]
+
+
+def test_incomplete_kv_events_are_notes() -> None:
+    document = {
+        "10.0.0.1:80": {"freshness": "whole", "blocks": 7, "ranks": []},
+        "10.0.0.2:80": {"freshness": "stale", "cause": "not connected: \x1b[31mno", "ranks": []},
+    }
+    now = picture({KV_EVENTS: document})
+    assert kv_event_counts(now.kv_events) == {"whole": 1, "stale": 1}
+    note = "KV events of 10.0.0.2:80 are stale: not connected: ?[31mno"
+    assert kv_event_notes(now.kv_events) == [note]
+    for odd in (None, {}, {"10.0.0.1:80": 3}):
+        assert kv_event_notes(picture({KV_EVENTS: odd}).kv_events) == []
 
 
 def test_skew_is_shown_in_lines() -> None:

@@ -185,6 +185,15 @@ def test_headers_and_named_are_picks(now: Picture) -> None:
     ]
 
 
+def test_freshness_of_kv_events_is_in_the_header(now: Picture) -> None:
+    events = {f"10.0.0.{n}:80": {"freshness": "whole"} for n in range(3)}
+    events["10.0.0.9:80"] = {"freshness": "partial", "cause": "a message was unreadable"}
+    lines = [line.rstrip() for line in screenful(replace(now, kv_events=events), 120).splitlines()]
+    assert "events   whole 3   partial 1" in lines
+    assert "note     KV events of 10.0.0.9:80 are partial: a message was unreadable" in lines
+    assert "events" not in screenful(now, 120)
+
+
 def test_numbers_stay_where_lines_of_the_past_have_no_room(now: Picture) -> None:
     heading = next(line for line in screenful(now, 140).splitlines() if line.startswith("Endpoint"))
     assert "P50" in heading.split()

@@ -103,7 +103,8 @@ class Admin:
 
     async def decisions(self, request: web.Request) -> web.Response:
         self.requests.append((dict(request.query), request.headers.get("authorization", "")))
-        return web.json_response({"picks": self.picks})
+        kv_events = [{"endpoint": endpoint}] if (endpoint := request.query.get("endpoint")) else []
+        return web.json_response({"picks": self.picks, "kv_events": kv_events})
 
 
 @pytest.fixture
@@ -141,6 +142,7 @@ async def test_one_ready_worker_is_enough_and_picks_are_joined(two: list[Admin])
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     assert [(pick["request"], pick["worker"]) for pick in decisions["picks"]] == [("c", 0), ("b", 1)]
+    assert decisions["kv_events"] == [{"endpoint": "10.0.0.1:80", "worker": n} for n in range(2)]
     assert two[0].requests == [({"limit": "2", "endpoint": "10.0.0.1:80"}, "")]
 
 

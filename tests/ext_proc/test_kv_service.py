@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from ext_proc.app import ExtProcServer
 from ext_proc.kv.service import KvEvents
 from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS
 from ext_proc.kv.view import Freshness
@@ -25,6 +27,7 @@ from fleet.store import FleetStore, FleetView
 from tests.ext_proc.kv_publisher import LoopClock, Publisher
 from tests.ext_proc.kv_tokenizer import files
 from tests.ext_proc.kv_worlds import batch, located, matched_in, recorded, removed, stored
+from warmroute.cli.view.explanation import explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -72,7 +75,10 @@ class Running:
         return self.kv.view.freshness(address)
 
     def status(self) -> dict[str, Any]:
-        return dict(self.kv.status()[ADDRESS])
+        return dict(self.kv.status().get(ADDRESS, {}))
+
+    def cause(self) -> str:
+        return str(self.status().get("cause", ""))
 
     def held(self) -> int | None:
         return matched_in(self.kv.view, PROMPT).get(ADDRESS)
@@ -125,11 +131,10 @@ async def test_status_shows_a_healthy_publisher() -> None:
         assert status["ranks"][0].pop("last_message_seconds_ago") >= 0
         assert status == {
             "freshness": "whole",
-            "cause": None,
             "blocks": 3,
             "block_tokens": SIZE,
             "ranks": [{
-                "connected": True, "cause": None, "blocks": 3, "waiting_bytes": 0, "gaps": 0, "restarts": 0,
+                "connected": True, "blocks": 3, "waiting_bytes": 0, "gaps": 0, "restarts": 0,
                 "unreadable": 0, "failed_replays": 0, "orphaned_blocks": 1, "unknown_removals": 1,
             }],
         }  # fmt: skip
@@ -137,11 +142,29 @@ async def test_status_shows_a_healthy_publisher() -> None:
         assert made.kv.query(Query(endpoint="127.0.0.1:1")) == made.kv.query(Query()) == {}
 
 
+async def test_explain_shows_the_cause_of_missing_events(unused_tcp_port: int) -> None:
+    """By the path of operators: the admin server's answer about an endpoint, in words."""
+    store, settings = FleetStore(), settings_of()
+    server = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
+    assert server.views()["/api/v1/kv_events"]() == {}
+    await server._kv.start()
+    try:
+        store.publish(view_of(KvEventSource(unused_tcp_port)))
+        await until(lambda: "refused" in str(server.views()["/api/v1/kv_events"]()))
+        answer = server.queries()["/api/v1/decisions"](Query(endpoint=ADDRESS))
+        assert answer["picks"] == []
+        lines = [line.strip() for line in explained(answer)]
+        assert "cause: not connected: connection refused" in lines
+        assert "freshness: stale" in lines
+    finally:
+        await server._kv.stop()
+
+
 async def test_status_says_why_there_is_no_connection(unused_tcp_port: int) -> None:
     async with running(KvEventSource(unused_tcp_port)) as made:
-        await until(lambda: made.kv.status() and "refused" in str(made.status()["cause"]))
+        await until(lambda: "refused" in made.cause())
         assert made.status()["freshness"] == "stale"
-        assert made.status()["cause"] == "not connected: connection refused"
+        assert made.cause() == "not connected: connection refused"
         assert made.status()["block_tokens"] is None
 
 
@@ -152,7 +175,7 @@ async def test_status_names_a_peer_of_another_protocol() -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, running(KvEventSource(server.sockets[0].getsockname()[1])) as made:
-        await until(lambda: made.kv.status() and "ZMTP 3" in str(made.status()["cause"]))
+        await until(lambda: "ZMTP 3" in made.cause())
         assert made.status()["ranks"][0]["unreadable"] >= 1
 
 
@@ -160,17 +183,17 @@ async def test_status_tells_what_a_lost_message_cost() -> None:
     """Without a replay, earlier blocks are void and the engine may have others."""
     async with Publisher() as engine, running(at(engine, replay=False)) as made:
         await engine.subscribed()
-        await until(lambda: made.kv.status() and "no message has come" in str(made.status()["cause"]))
+        await until(lambda: "no message has come" in made.cause())
         await engine.publish(first(2))
         await until(lambda: made.freshness() is Freshness.WHOLE)
         await engine.publish(first(2), lost=True)
         await engine.publish(batch(stored([9], None, PROMPT[:SIZE], SIZE)))
         await until(lambda: made.freshness() is Freshness.PARTIAL)
         status = made.status()
-        assert status["cause"] == "earlier messages are missing, and no replay has them"
+        assert made.cause() == "earlier messages are missing, and no replay has them"
         assert (status["ranks"][0]["gaps"], status["blocks"]) == (1, 1)
         await engine.publish(b"junk")
-        await until(lambda: made.status()["cause"] == "a message was unreadable")
+        await until(lambda: made.cause() == "a message was unreadable")
 
 
 async def test_status_names_a_full_index() -> None:
@@ -179,8 +202,8 @@ async def test_status_names_a_full_index() -> None:
         await until(lambda: made.freshness() is Freshness.WHOLE)
         await engine.subscribed()
         await engine.publish(first(4))
-        await until(lambda: made.status()["cause"])
-        assert "limits.index_blocks_per_endpoint" in made.status()["cause"]
+        await until(lambda: made.cause())
+        assert "limits.index_blocks_per_endpoint" in made.cause()
         assert made.status()["freshness"] == "partial"
 
 
@@ -189,7 +212,7 @@ async def test_a_missing_publisher_is_logged_once(
 ) -> None:
     clock = LoopClock()
     async with running(KvEventSource(unused_tcp_port, 0)) as made:
-        await until(lambda: made.kv.status() and "refused" in str(made.status()["cause"]))
+        await until(lambda: "refused" in made.cause())
         assert "no connection" not in caplog.text
         for _ in range(3):
             clock.advance(MISSED_AFTER_SECONDS)
@@ -249,7 +272,7 @@ async def test_a_silent_replay_is_given_up() -> None:
             await engine.subscribed()
             await engine.publish(first(2))
             await until(lambda: engine.asked)
-            assert made.status()["cause"] == "a replay is in progress"
+            assert made.cause() == "a replay is in progress"
             clock.advance(REPLAY_PATIENCE_SECONDS)
             await until(lambda: made.freshness() is Freshness.PARTIAL)
             assert made.held() == 2 * SIZE
@@ -267,7 +290,7 @@ async def test_an_answer_that_breaks_off_is_continued() -> None:
             await engine.publish(batch(event), lost=True)
         async with running(at(engine)) as made:
             for blocks in (2, 4):
-                await until(lambda blocks=blocks: made.kv.status() and made.status()["blocks"] == blocks)
+                await until(lambda blocks=blocks: made.status().get("blocks") == blocks)
                 engine.limit = 2 if blocks == 2 else None
                 clock.advance(REPLAY_PATIENCE_SECONDS)
             await until(lambda: made.held() == 4 * SIZE)

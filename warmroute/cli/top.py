@@ -16,7 +16,16 @@ from warmroute.cli.view import client
 from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.columns import SORTABLE, History, matching, ordered
 from warmroute.cli.view.keys import Screen, press
-from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
+from warmroute.cli.view.model import (
+    ENDPOINTS,
+    KV_EVENTS,
+    SKEW,
+    STATUS,
+    WEIGHTS,
+    Picture,
+    kv_event_notes,
+    picture,
+)
 from warmroute.cli.view.table import Frame, live, notes_of, once, page_rows
 from warmroute.cli.view.terminal import Terminal
 
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
 
 _SCRIPT_COLUMNS: Final = 200
 """A pipe has no width: all columns fit into this."""
-_OPTIONAL: Final = (STATUS, WEIGHTS, SKEW)
+_OPTIONAL: Final = (STATUS, WEIGHTS, SKEW, KV_EVENTS)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +78,7 @@ async def _once(client: AdminClient, screen: Screen, console: Console, *, as_jso
         print(json.dumps(as_plain(now, screen), allow_nan=False))
     else:
         console.print(once(now, console.width, screen))
-        for note in notes_of(now.status):
+        for note in (*notes_of(now.status), *kv_event_notes(now.kv_events)):
             print(f"warmroute top: {note}", file=sys.stderr)
     return 0
 
@@ -90,6 +99,7 @@ def as_plain(now: Picture, screen: Screen) -> dict[str, Any]:
         "endpoints": [{**asdict(row), "health": row.health} for row in rows],
         "status": now.status,
         "skew": list(now.skew),
+        "kv_events": dict(now.kv_events),
     }
 
 

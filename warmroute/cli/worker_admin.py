@@ -92,14 +92,18 @@ class WorkerAdmins:
         self.ready[number] = False
 
     async def decisions(self, query: Query) -> Mapping[str, Any]:
-        """Join the picks that the workers remember, newest first; a worker without an answer adds none."""
-        by_worker = await asyncio.gather(
-            *(self._picks(number, query) for number in range(len(self._addresses)))
+        """Join the workers' picks, newest first, and KV events; a worker without an answer adds none."""
+        documents = await asyncio.gather(
+            *(self._decisions(number, query) for number in range(len(self._addresses)))
         )
-        picks = sorted(
-            (pick for part in by_worker for pick in part), key=lambda pick: str(pick["at"]), reverse=True
-        )
-        return {"picks": picks[: query.limit]}
+
+        def joined(part: str) -> list[dict[str, Any]]:
+            numbered = enumerate(documents)
+            return [{**entry, "worker": number} for number, d in numbered for entry in d.get(part, ())]
+
+        picks = sorted(joined("picks"), key=lambda pick: str(pick["at"]), reverse=True)
+        kv_events = joined("kv_events")
+        return {"picks": picks[: query.limit], **({"kv_events": kv_events} if kv_events else {})}
 
     @property
     def _scheme(self) -> str:
@@ -128,9 +132,9 @@ class WorkerAdmins:
             return False
         return status == _OK
 
-    async def _picks(self, number: int, query: Query) -> list[dict[str, Any]]:
+    async def _decisions(self, number: int, query: Query) -> dict[str, Any]:
         if self._session is None:
-            return []
+            return {}
         params = {"limit": str(query.limit)}
         params |= {"endpoint": query.endpoint} if query.endpoint else {}
         params |= {"request": query.request} if query.request else {}
@@ -138,7 +142,6 @@ class WorkerAdmins:
         url = f"{self._scheme}://{self._addresses[number]}/api/v1/decisions"
         try:
             status, body = await self._get(url, params=params, headers=headers)
-            document = msgspec.json.decode(body) if status == _OK else {}
+            return msgspec.json.decode(body, type=dict[str, Any]) if status == _OK else {}
         except _TROUBLES:
-            return []
-        return [{**pick, "worker": number} for pick in document.get("picks", ())]
+            return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ ENDPOINTS: Final = "/api/v1/endpoints"
 STATUS: Final = "/api/v1/status"
 WEIGHTS: Final = "/api/v1/weights"
 SKEW: Final = "/api/v1/skew"
+KV_EVENTS: Final = "/api/v1/kv_events"
 _DEEPEST: Final = 4
 _POOR_TRUST: Final = 0.95
 _BESIDE_THE_CAUSE: Final = re.compile(r"GET \S+ (was (answered (200, and )?)?)?|by an operator ")
@@ -81,6 +83,8 @@ class Picture:
     status: Mapping[str, Any] = field(default_factory=dict)
     skew: Sequence[str] = ()
     """One line for each active skew event."""
+    kv_events: Mapping[str, Any] = field(default_factory=dict)
+    """By endpoint; empty if none publishes KV events, or if the server has no picks."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -103,7 +107,12 @@ def picture(documents: Mapping[str, Any]) -> Picture:
     skew_document = documents.get(SKEW)
     active = skew_document.get("active") if isinstance(skew_document, dict) else None
     skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(active, "kind")))
-    return Picture(rows, status if isinstance(status, dict) else {}, skew)
+    kv_events = {
+        address: entry
+        for address, entry in (documents.get(KV_EVENTS) or {}).items()
+        if isinstance(entry, dict)
+    }
+    return Picture(rows, status if isinstance(status, dict) else {}, skew, kv_events)
 
 
 def number(value: Any) -> float | None:
@@ -128,6 +137,20 @@ def envoys_away(status: Mapping[str, Any]) -> str:
         return "no Envoy is connected"
     calls = "1 call" if refusals == 1 else f"{refusals:,} calls"
     return f"no Envoy is connected; xds has refused {calls} by certificate, its log has the names"
+
+
+def kv_event_counts(kv_events: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of endpoints with KV events by freshness."""
+    return dict(Counter(printable(str(entry.get("freshness"))) for entry in kv_events.values()))
+
+
+def kv_event_notes(kv_events: Mapping[str, Any]) -> list[str]:
+    """Return a line for each endpoint whose KV events are incomplete, with the cause."""
+    return [
+        printable(f"KV events of {address} are {entry.get('freshness')}: {entry['cause']}")
+        for address, entry in kv_events.items()
+        if entry.get("cause")
+    ]
 
 
 def drained_until(weights: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from fleet.names import PICKED_REASONS
 from warmroute.cli.view.columns import COLUMNS, GAP, UNKNOWN, CellContext, History, fitting, matching, ordered
 from warmroute.cli.view.keys import Screen
-from warmroute.cli.view.model import Picture, envoys_away
+from warmroute.cli.view.model import Picture, envoys_away, kv_event_counts, kv_event_notes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +40,7 @@ _COUNTS: Final = (
 _MOST_REASONS: Final = 3
 """Without a pick; the others are summed."""
 _MOST_SKEWS: Final = 3
+_MOST_KV_NOTES: Final = 3
 _NAME_CELLS: Final = 9
 """Of the names at the left of the header's lines."""
 _FEW_ROWS: Final = 14
@@ -179,15 +180,22 @@ def _header(picture: Picture, columns: int) -> list[tuple[int, Text]]:
     counts = [_pair(name, status.get(key), bad=name == "NACKs") for name, key in _COUNTS if key in status]
     picks = status.get("picks")
     picked, others = _picks(picks) if isinstance(picks, dict) else ([], [])
+    kv_events = [
+        _pair(freshness, count, bad=freshness == "stale")
+        for freshness, count in kv_event_counts(picture.kv_events).items()
+    ]
     lines = [
         *_ranked(2, _flowing("pools", [_pool(name, picture.rows) for name in picture.pools], columns)),
         *_ranked(4, _flowing("xDS", counts, columns)),
         *_ranked(3, _flowing("picks", picked, columns)),
         *_ranked(5, _flowing("no pick", others, columns)),
+        *_ranked(6, _flowing("events", kv_events, columns)),
     ]
     for line in picture.skew[:_MOST_SKEWS]:
         lines += _ranked(1, _wrapped("skew", line, columns))
     for line in notes_of(status):
+        lines += _ranked(1, _wrapped("note", line, columns))
+    for line in kv_event_notes(picture.kv_events)[:_MOST_KV_NOTES]:
         lines += _ranked(1, _wrapped("note", line, columns))
     return lines
 
