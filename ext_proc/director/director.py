@@ -17,7 +17,7 @@ from ext_proc.director.sent import RecentRefusals, SentPrompt, SentPrompts
 from ext_proc.director.sessions import Sessions
 from ext_proc.director.traffic import Token, TrafficCounter
 from ext_proc.pick import Decision, PickRequest, PickResult, Reason
-from ext_proc.pick.cost_terms.leading import LEADING_BYTES
+from ext_proc.pick.cost_terms import LEADING_BYTES
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.request import WINDOW_SECONDS, RecentCounts
 from ext_proc.pick.subset import subset

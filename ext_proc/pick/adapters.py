@@ -1,40 +1,36 @@
-"""Which endpoints have loaded a LoRA adapter, as far as our own requests tell. Bounded.
+"""Which endpoints have loaded a LoRA adapter, by our own requests. Bounded.
 
-Engines load an adapter at its first request and keep some of them; how many, and which go first, they do not
-say. So an endpoint is taken to have one as long as we have sent something for it lately. Like cold prefill,
-loading is paid once and used by all later requests: its price falls with what it is asked for (`demand`).
+Engines load an adapter at its first request and keep some of them; they do not report which. So an endpoint
+counts as having an adapter for some time after each request of ours for it. Like cold prefill, loading is
+paid once and used by all later requests: its price falls with the demand for the adapter (`demand`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ext_proc.pick.demand import LOOK_BACK, Demand, uses
+from ext_proc.pick.rows import moved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 MOST: Final = 256
-"""Adapters that are remembered for a pool: those asked for last."""
+"""Adapters of a pool that are remembered, the most recent ones."""
 
 
-class _Adapter:
-    __slots__ = ("demand", "earlier", "sent_at")
-
-    def __init__(self, size: int, window_seconds: float) -> None:
-        self.sent_at: NDArray[np.float64] = np.full(size, -np.inf)
-        self.demand = Demand(window_seconds)
-        self.earlier = Demand(window_seconds)
-        """Of all requests, those before the adapter's time began."""
+class _Adapter(NamedTuple):
+    sent_at: NDArray[np.float64]
+    demand: Demand
+    earlier_demand: Demand
+    """Of all requests, those before the adapter's time began."""
 
 
 class Adapters:
-    """By adapter and endpoint, in the pool's order, when something was last sent there for it."""
+    """The time of the last request by adapter and endpoint, in the pool's order."""
 
     def __init__(self, size: int, window_seconds: float) -> None:
         self._size = size
@@ -44,37 +40,37 @@ class Adapters:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def carried_to(self, sources: Sequence[int | None]) -> Adapters:
-        """Return the same for other endpoints; `sources` names each one's row here, None for new ones."""
-        moved = Adapters(len(sources), self._window_seconds)
-        for name, before in self._by_name.items():
-            moved._by_name[name] = entry = _Adapter(len(sources), self._window_seconds)
-            entry.demand, entry.earlier = before.demand, before.earlier
-            for row, source in enumerate(sources):
-                if source is not None:
-                    entry.sent_at[row] = before.sent_at[source]
-        return moved
+    def moved_to(self, sources: NDArray[np.intp]) -> Adapters:
+        """Return the same for other endpoints, see `rows.moved`."""
+        other = Adapters(sources.size, self._window_seconds)
+        for name, entry in self._by_name.items():
+            other._by_name[name] = _Adapter(
+                moved(entry.sent_at, sources, -np.inf), entry.demand, entry.earlier_demand
+            )
+        return other
 
     def note(self, adapter: str, row: int, now: float, total: float = 0.0) -> None:
         """Note that a request for an adapter goes to an endpoint; `total` are all requests, this included."""
         entry = self._by_name.get(adapter)
         if entry is None:
-            entry = self._by_name[adapter] = _Adapter(self._size, self._window_seconds)
+            entry = self._by_name[adapter] = _Adapter(
+                np.full(self._size, -np.inf), Demand(self._window_seconds), Demand(self._window_seconds)
+            )
             if len(self._by_name) > MOST:
                 self._by_name.popitem(last=False)
         else:
             self._by_name.move_to_end(adapter)
         entry.sent_at[row] = now
-        entry.earlier.raise_to(total - 1.0 - LOOK_BACK * self._size * entry.demand.at(now), now)
+        entry.earlier_demand.raise_to(total - 1.0 - LOOK_BACK * self._size * entry.demand.at(now), now)
         entry.demand.add(now)
 
     def forget(self, row: int) -> None:
-        """Take an endpoint to have none."""
+        """Count an endpoint as having no adapter."""
         for entry in self._by_name.values():
             entry.sent_at[row] = -np.inf
 
     def missing(self, adapter: str, since: float) -> NDArray[np.bool_] | None:
-        """Return which endpoints got nothing for an adapter since then; None when that holds for all."""
+        """Return which endpoints got no request for an adapter since then; None if none did."""
         entry = self._by_name.get(adapter)
         if entry is None:
             return None
@@ -86,6 +82,6 @@ class Adapters:
         entry = self._by_name.get(adapter)
         if entry is None:
             return 0.0
-        since = total - entry.earlier.at(now)
-        # Less than a request an endpoint tells nothing, as with prefixes.
+        since = total - entry.earlier_demand.at(now)
+        # Less than one request an endpoint proves nothing, as with prefixes.
         return 0.0 if since < endpoints else uses(entry.demand.at(now), since, holders_share, endpoints)

@@ -1,6 +1,6 @@
-"""What this worker has sent to a pool's endpoints and what of it is still ahead of the next request.
+"""Our requests to a pool's endpoints, and the work that is still ahead of the next request.
 
-Gauges are as old as the last scrape; a burst inside one interval is spread by these counts alone.
+Gauges are as old as the last scrape; only these counts spread a burst within one interval.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from ext_proc.pick.pace import Pace
 from ext_proc.pick.prefill import Prefill
+from ext_proc.pick.rows import moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,24 +20,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OTHERS_SECONDS: Final = 5.0
-"""Over about this time is averaged what others send: gauges and other workers' counts lag."""
+"""Time constant of the average of others' requests: gauges and other workers' counts lag."""
 UNCERTAIN: Final = 0.5
-"""Requests: a gauge that still tells of one of ours that has ended says nothing of others' requests."""
+"""Requests: a gauge that still counts one of ours after its end proves no request of others."""
 MOST_ELSEWHERE: Final = 63 / 64
-"""As with the most workers that there can be."""
+"""As with the maximum number of workers."""
 RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
 RECENT_SECONDS: Final = 10.0
-"""Time constant with which it is forgotten who got how many requests."""
+"""Time constant of the fading counts of requests and prefixes."""
 MOST_TRIALS_LEFT: Final = 2.0
-"""Trials that may be caught up with."""
+"""Trials that may be saved up."""
 
 
 class Backlog:
     """Columns over a pool's endpoints, in the pool's order.
 
-    `free_at` is when an endpoint would have prefilled all that was sent to it, were it alone with us:
-    `free_at = max(now, free_at) + cold_seconds` at each pick. It is forgotten when nothing of ours is in
+    `free_at` is the time at which an endpoint would have prefilled all of our requests, without others:
+    `free_at = max(now, free_at) + cold_seconds` at each pick. It is reset when no request of ours is in
     flight there.
     """
 
@@ -49,51 +50,45 @@ class Backlog:
         """Running mean over recent picks; None before the first."""
         self.prefill = Prefill(len(addresses))
         self.recent_requests: NDArray[np.float64] = np.zeros(len(addresses))
-        """Requests that each got lately: what ties are shared out by."""
+        """Recent requests to each endpoint: they decide between ties."""
         self.new_prefixes: NDArray[np.float64] = np.zeros(len(addresses))
-        """Shares of the prompts of these requests that were not held there, summed up: new prefixes."""
+        """Sum of the shares of these requests' prompts that were not cached there: new prefixes."""
         self._faded_at = -np.inf
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
         self._others_at = -np.inf
         self.pace = Pace(len(addresses))
         self.tried_at: NDArray[np.float64] = np.full(len(addresses), -np.inf)
-        """When an endpoint that is not trusted was last tried, on the caller's clock."""
+        """The last trial of each endpoint in doubt, on the caller's clock."""
         self.trials_left = MOST_TRIALS_LEFT
-        """Picks that may try somebody now: each pick adds the share of picks that may."""
+        """Trials that picks may make now: each pick adds the share of picks that may."""
 
-    def carried_to(self, addresses: tuple[str, ...], in_flight: Callable[[str], int]) -> Backlog:
-        """Return the same backlog over other endpoints: who stays keeps what was sent there."""
-        moved = Backlog(addresses)
-        moved.mean_cold_seconds = self.mean_cold_seconds
-        moved.trials_left = self.trials_left
-        sources = [self._position.get(address) for address in addresses]
-        moved.pace.moved_from(self.pace, sources)
-        moved.prefill.moved_from(self.prefill, sources)
-        moved._others_at = self._others_at
-        moved._ours, moved._theirs = self._ours, self._theirs
-        moved._faded_at = self._faded_at
-        # Who is new owes nothing: it is not to catch up with what the others got before it was there.
-        moved.recent_requests[:] = self.recent_requests.mean() if self.recent_requests.size else 0.0
-        moved.new_prefixes[:] = self.new_prefixes.mean() if self.recent_requests.size else 0.0
-        for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
-            moved.in_flight[position] = count = in_flight(address)
-            if source is not None:
-                moved.tried_at[position] = self.tried_at[source]
-                moved._beyond[position] = self._beyond[source]
-                moved.recent_requests[position] = self.recent_requests[source]
-                moved.new_prefixes[position] = self.new_prefixes[source]
-                if count:
-                    moved.free_at[position] = self.free_at[source]
-        return moved
+    def moved_to(
+        self, addresses: tuple[str, ...], sources: NDArray[np.intp], in_flight: Callable[[str], int]
+    ) -> Backlog:
+        """Return the same for other endpoints, see `rows.moved`."""
+        other = Backlog(addresses)
+        other.mean_cold_seconds, other.trials_left = self.mean_cold_seconds, self.trials_left
+        other._ours, other._theirs = self._ours, self._theirs
+        other._others_at, other._faded_at = self._others_at, self._faded_at
+        other.pace, other.prefill = self.pace.moved_to(sources), self.prefill.moved_to(sources)
+        other.in_flight[:] = [in_flight(address) for address in addresses]
+        other.free_at = np.where(other.in_flight > 0, moved(self.free_at, sources, -np.inf), -np.inf)
+        other.tried_at = moved(self.tried_at, sources, -np.inf)
+        other._beyond = moved(self._beyond, sources)
+        # New endpoints begin at the mean: they must not catch up with what the others got before.
+        for name in ("recent_requests", "new_prefixes"):
+            column = getattr(self, name)
+            setattr(other, name, moved(column, sources, column.mean() if column.size else 0.0))
+        return other
 
     def learn_others(
         self, in_engine: NDArray[np.float64], elsewhere: NDArray[np.float64], now: float
     ) -> None:
-        """Learn what others send: other workers' requests in flight, and what engines hold beyond those.
+        """Learn the requests of others: other workers' in flight, and the engines' own beyond those.
 
-        `in_engine` is running plus waiting in the engine, `elsewhere` what other workers have in flight.
-        Unknown counts as none. Both are averaged, because neither is of the same moment as our own counts.
+        `in_engine` is running plus waiting in the engine, `elsewhere` is in flight by other workers. Unknown
+        counts as none. Both are averaged, because neither is of the same moment as our own counts.
         """
         kept = exp(-max(0.0, now - self._others_at) / OTHERS_SECONDS)
         self._others_at = now
@@ -104,7 +99,7 @@ class Backlog:
         self._theirs = others + (self._theirs - others) * kept
 
     def fade(self, now: float) -> None:
-        """Let what was recent_requests fade: once a tick."""
+        """Fade the recent counts: once a tick."""
         kept = exp(-max(0.0, now - self._faded_at) / RECENT_SECONDS)
         self.recent_requests *= kept
         self.new_prefixes *= kept
@@ -112,7 +107,7 @@ class Backlog:
 
     @property
     def others_in_engine(self) -> NDArray[np.float64]:
-        """Requests in the engines that no worker has sent, beyond `UNCERTAIN`, never below 0."""
+        """Requests in the engines from outside the workers, beyond `UNCERTAIN`, never below 0."""
         result: NDArray[np.float64] = np.maximum(self._beyond - UNCERTAIN, 0.0)
         return result
 
@@ -125,7 +120,7 @@ class Backlog:
     def add(
         self, address: str, cold_seconds: float, now: float, cold_bytes: float = 0.0, cold_share: float = 0.0
     ) -> None:
-        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not held there."""
+        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not cached there."""
         position = self._position[address]
         self.recent_requests[position] += 1.0
         self.new_prefixes[position] += cold_share
@@ -135,7 +130,7 @@ class Backlog:
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)
 
     def set_in_flight(self, address: str, count: int, now: float) -> None:
-        """Take over an endpoint's count; one that is no longer in the pool is of no interest."""
+        """Take over an endpoint's count; an endpoint outside the pool is ignored."""
         position = self._position.get(address)
         if position is None:
             return

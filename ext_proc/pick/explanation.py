@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.pickers.scored import ScoredCandidates
+    from ext_proc.pick.pickers import ScoredCandidates
 
 EXPLAINED: Final = 8
 """Endpoints that the span of a traced request lists."""

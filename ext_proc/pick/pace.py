@@ -1,22 +1,22 @@
-"""How fast a pool's endpoints finish what this worker sent there, one against the others.
+"""How fast a pool's endpoints finish this worker's requests, compared with each other.
 
-An engine that got slow says so on its page only when its windows have filled, and one that hangs never. What
-we have in flight tells at once. By Little's law a request leaves an endpoint `finished / exposure` times a
-second, where both are sums that fade with `memory_seconds`:
+The metrics page of an engine that became slow shows it only when its windows have filled, that of an engine
+that hangs never. Our own requests in flight show it at once. By Little's law a request leaves an endpoint
+`finished / exposure` times a second, where both are sums that fade with `memory_seconds`:
 
     exposure = requests of ours in flight there, integrated over time          finished = those that ended
     slowness = (usual_rate * exposure + PRIOR) / (finished + PRIOR)            usual_rate = the pool's median
 
-Requests that hang add exposure and end nothing, so slowness rises before anything has ended. `PRIOR`
-requests stand for what is not seen yet: few requests say little, and where nothing of ours runs both sums
-fade, until the endpoint counts as usual again. `memory_seconds` is twice the usual duration, within bounds.
-Of an even number of endpoints the lower of the two middle rates is the usual one: an endpoint that answers
-at once with errors must not make its only peer look slow.
+Requests that hang add exposure and no end, so slowness rises before any request has ended. `PRIOR` requests
+stand for missing evidence: few requests prove little, and without requests of ours both sums fade, until the
+endpoint counts as usual again. `memory_seconds` is twice the usual duration, within bounds. Of an even number
+of endpoints the lower of the two middle rates is the usual one: an endpoint that answers at once with errors
+must not make its only peer look slow.
 
-Such an endpoint never has anything in flight, and would draw every pick. So one that finishes more than
-`PLAUSIBLE` times as fast as usual counts as if it held its requests for the usual duration; of others'
-requests, which it refuses as well, see `forecast`.
-The estimator is the occurrence/exposure rate of survival analysis, with a prior (Gamma-Poisson shrinkage).
+Such an endpoint never has requests in flight, and would draw every pick. So an endpoint that finishes more
+than `PLAUSIBLE` times as fast as usual counts as if its requests took the usual duration; `forecast` corrects
+the requests of others, which it refuses as well. The estimator is the occurrence/exposure rate of survival
+analysis, with a prior (Gamma-Poisson shrinkage).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from ext_proc.pick.rows import moved
 from fleet.columns import lower_median
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Judgement(NamedTuple):
     slow_seconds: NDArray[np.float64]
     """How much longer than usual a request takes there, as far as the endpoint is slow."""
     least_in_flight: NDArray[np.float64]
-    """Requests that it would have in flight if it took as long as usual; 0 where its speed is plausible."""
+    """Requests that it would have in flight at the usual duration; 0 if its speed is plausible."""
 
 
 class Pace:
@@ -58,14 +59,13 @@ class Pace:
         self._finished = [0.0] * size
         self._settled_at = [0.0] * size
 
-    def moved_from(self, other: Pace, sources: list[int | None]) -> None:
-        """Take over what another pace knew; `sources` names its position for each of ours, None for new."""
-        self.memory_seconds = other.memory_seconds
-        for position, source in enumerate(sources):
-            if source is not None:
-                self._exposure[position] = other._exposure[source]
-                self._finished[position] = other._finished[source]
-                self._settled_at[position] = other._settled_at[source]
+    def moved_to(self, sources: NDArray[np.intp]) -> Pace:
+        """Return the same for other endpoints, see `rows.moved`."""
+        other = Pace(sources.size)
+        other.memory_seconds = self.memory_seconds
+        for name in ("_exposure", "_finished", "_settled_at"):
+            setattr(other, name, moved(np.array(getattr(self, name)), sources).tolist())
+        return other
 
     def note(self, position: int, before: int, count: int, now: float) -> None:
         """Note that the requests in flight went from `before` to `count` at `now`; fewer means finished."""
@@ -78,7 +78,7 @@ class Pace:
     def judge(
         self, in_flight: NDArray[np.float64], now: float, from_ratio: float, most_seconds: float
     ) -> Judgement | None:
-        """Compare the endpoints; None while nothing is known. Adapts the memory to the usual duration.
+        """Compare the endpoints; None without evidence. Adapts the memory to the usual duration.
 
         An endpoint is slow beyond a slowness of `from_ratio`, by `(slowness - from_ratio)` usual durations,
         at most `most_seconds`.

@@ -1,4 +1,4 @@
-"""One pool as picks see it: its shape, what is remembered of it, and profiles bound to this tick's loads."""
+"""One pool as picks see it: its shape, its history, and profiles bound to this tick's signals."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ext_proc.pick.filters import filtered
 from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
+from ext_proc.pick.rows import sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from fleet.settings.picks import PickSettings
 
 PUT_OFF: Final = 2
-"""Intervals more until an endpoint is tried that has refused: engines' 4xx are not tried again elsewhere."""
+"""Further intervals until the trial of an endpoint that has refused: an engine's 4xx is not retried."""
 _MOST_PROFILES: Final = 64
-"""Models and subsets that get a profile in one tick; gateways may send as many subsets as they like."""
+"""Profiles of models and subsets in one tick: a gateway may send any number of subsets."""
 
 
 class PoolState:
@@ -50,19 +51,20 @@ class PoolState:
         self._profiles: dict[tuple[str, Subset | None], SchedulerProfile | None] = {}
 
     def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
-        """Return the state for other endpoints; who stays keeps what is remembered of it."""
+        """Return the state for another membership; endpoints that stay keep their history."""
         moved = PoolState(pool)
-        moved.backlog = self.backlog.carried_to(moved.shape.addresses, in_flight)
-        sources = [self.shape.position.get(address) for address in moved.shape.addresses]
-        moved.adapters = self.adapters.carried_to(sources)
-        moved._quota.moved_from(self._quota, sources)
+        addresses = moved.shape.addresses
+        sources = sources_of(addresses, self.shape.position)
+        moved.backlog = self.backlog.moved_to(addresses, sources, in_flight)
+        moved.adapters = self.adapters.moved_to(sources)
+        moved._quota = self._quota.moved_to(sources)
         moved._demands = {name: self._demands[name] for name in self._demands if moved.shape.names(name)}
         return moved
 
     def refresh(
         self, columns: LoadColumns, settings: PickSettings, now: float, *, shared: bool = False
     ) -> None:
-        """Take over a tick's loads; `shared` is whether other workers tell what they send where."""
+        """Take over a tick's signals; `shared`: other workers publish their picks."""
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
         self._quota.follow(columns.overridden, columns.weights)
@@ -76,11 +78,11 @@ class PoolState:
 
     @property
     def columns(self) -> LoadColumns | None:
-        """The newest tick's loads; None before the first."""
+        """The newest tick's signals; None before the first."""
         return self._columns
 
     def profile(self, model: str, subset: Subset | None = None) -> SchedulerProfile | None:
-        """Return what picks among those that serve `model` and are allowed; None when there are none."""
+        """Return the profile for the allowed endpoints that serve `model`; None if there is none."""
         key = self._key(model), subset
         if key in self._profiles:
             return self._profiles[key]
@@ -112,15 +114,15 @@ class PoolState:
         return profile
 
     def profiles_apart(self, subset: Subset | None = None) -> Iterator[SchedulerProfile]:
-        """Return a profile for each model that a request may mean, one for all that are served alike.
+        """Return a profile for each model that a request may mean, one for models with equal endpoints.
 
-        Empty when there is none, or too many to be compared.
+        Empty if there is none, or too many to compare.
         """
         profiles = (self.profile(model, subset) for model in self.shape.models_apart)
         return (profile for profile in profiles if profile is not None)
 
     def demand(self, model: str) -> Demand:
-        """Return what counts the requests for a model."""
+        """Return the demand for a model."""
         key = self._key(model)
         demand = self._demands.get(key)
         if demand is None:
@@ -151,7 +153,7 @@ class PoolState:
             self.backlog.tried_at[self.shape.position[address]] = now + after
 
     def forget(self, address: str) -> None:
-        """Forget what an engine has loaded: it restarted."""
+        """Forget an engine's adapters and rate: it restarted."""
         position = self.shape.position[address]
         self.adapters.forget(position)
         self.backlog.prefill.forget(position)

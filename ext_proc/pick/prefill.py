@@ -1,21 +1,22 @@
-"""How fast a pool's engines prefill: one rate for all of them, and an engine's own as far as it is evident.
+"""How fast a pool's engines prefill: one rate for the pool, and an engine's own as far as it is evident.
 
-An engine tells how many tokens it computed in how many seconds of prefill. Over little work the quotient is
-chance, and over short prompts it is the fixed time of a step: whichever engine had the last long prompt looks
+An engine reports the tokens that it computed and the seconds of prefill. Over little work the quotient is
+chance, and over short prompts it is the fixed time of a step: the engine with the last long prompt looks
 fast, would get all new ones, and the others' rates would never be measured again. So the engines' own sums
-are kept for minutes, and an engine differs from its pool only by what noise does not explain:
+are kept for minutes, and an engine differs from its pool only as far as noise does not explain the
+difference:
 
     r_i = tokens_i / seconds_i            both summed up over about `MEMORY_SECONDS`
     v_i = NOISE^2 * (1 + EVIDENT_TOKENS / tokens_i) + (FIXED_SECONDS * max(r) / mean_i)^2
     R   = median of all r_i, weighted by 1 / v_i, and of the settings' rate, weighted by 1 / PRIOR
     d_i = ln(r_i / R)                     rate_i = R * exp(d_i * max(0, 1 - v_i / d_i^2))
 
-`v_i` is the variance of `ln(r_i)` between equal engines: of equal work, which falls with the tokens behind
-it, and of unequal prompts, `mean_i` cold tokens each, beside which a request's fixed time counts more the
-shorter they are. `R` is the pool's rate; a median, so that an engine that is slow does not make the others
-look fast. The last line is the positive-part James-Stein estimator, each component by itself: what is within
-the noise becomes 0, what is far beyond it stays nearly whole. Source: Efron and Morris, "Stein's estimation
-rule and its competitors" (1973); by component it is Breiman's garrote (1995).
+`v_i` is the variance of `ln(r_i)` between equal engines. Its first part, for equal work, falls with the
+number of tokens. Its second part is for unequal prompts of `mean_i` cold tokens each: the shorter they are,
+the more a request's fixed time counts. `R` is the pool's rate, a median, so that a slow engine does not make
+the others look fast. The last line is the positive-part James-Stein estimator for each component: differences
+within the noise become 0, large ones stay nearly whole. Source: Efron and Morris, "Stein's estimation rule
+and its competitors" (1973); by component it is Breiman's garrote (1995).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from ext_proc.pick.rows import moved
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMORY_SECONDS: Final = 300.0
@@ -48,15 +49,14 @@ class Prefill:
 
     def __init__(self, size: int) -> None:
         self._sums: NDArray[np.float64] = np.zeros((4, size))
-        """Tokens and seconds of prefill, as engines tell; requests of ours and their cold bytes."""
+        """Tokens and seconds of prefill, from engines; requests of ours and their cold bytes."""
         self._at: float | None = None
 
-    def moved_from(self, other: Prefill, sources: Sequence[int | None]) -> None:
-        """Take over what another one knew; `sources` names its position for each of ours, None for new."""
-        self._at = other._at
-        for position, source in enumerate(sources):
-            if source is not None:
-                self._sums[:, position] = other._sums[:, source]
+    def moved_to(self, sources: NDArray[np.intp]) -> Prefill:
+        """Return the same for other endpoints, see `rows.moved`."""
+        other = Prefill(sources.size)
+        other._at, other._sums = self._at, moved(self._sums, sources)
+        return other
 
     def learn(self, rates: NDArray[np.float64], prefilling: NDArray[np.float64], now: float) -> None:
         """Add what engines computed since the last tick.
@@ -73,7 +73,7 @@ class Prefill:
         self._sums[1] += np.where(tokens > 0, seconds, 0.0)
 
     def note(self, position: int, cold_bytes: float) -> None:
-        """Note a request and what of its text is not held there."""
+        """Note a request, with the bytes of its text that are not cached there."""
         self._sums[2, position] += 1.0
         self._sums[3, position] += cold_bytes
 
@@ -85,22 +85,22 @@ class Prefill:
         self, rows: NDArray[np.intp] | slice, default: float, bytes_per_token: float
     ) -> NDArray[np.float64]:
         """Return tokens a second by the module's formula, all above 0; among `rows` only."""
-        tokens, seconds, requests, nbytes = self._sums[:, rows]
-        if not tokens.any():
-            return np.full(tokens.size, default)
-        measured = tokens > 0
-        logs = np.log(np.where(measured, tokens, default) / np.where(measured, seconds, 1.0))
-        # Where nothing of ours went, the others' prompts say how long they are.
-        usual = self._sums[3, rows].sum() / max(requests.sum(), 1.0)
+        sums = self._sums[:, rows]
+        measured = sums[0] > 0
+        if not measured.any():
+            return np.full(measured.size, default)
+        tokens, seconds, requests, nbytes = sums[:, measured]
+        logs = np.log(tokens / seconds)
+        # Without requests of ours, the prompts of the others give the length.
+        usual = sums[3].sum() / max(sums[2].sum(), 1.0)
         mean = (nbytes + usual) / (requests + 1.0) / bytes_per_token
-        fixed = FIXED_SECONDS * exp(float(logs[measured].max())) / np.maximum(mean, 1.0)
+        fixed = FIXED_SECONDS * exp(float(logs.max())) / np.maximum(mean, 1.0)
         variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0)) + fixed**2
-        pool = _median(
-            np.append(logs[measured], log(default)), np.append(1.0 / variance[measured], 1.0 / PRIOR)
-        )
-        apart = np.where(measured, logs - pool, 0.0)
+        pool = _median(np.append(logs, log(default)), np.append(1.0 / variance, 1.0 / PRIOR))
+        apart = logs - pool
         kept = np.maximum(0.0, 1.0 - variance / np.maximum(apart**2, 1e-12))
-        result: NDArray[np.float64] = np.exp(pool + apart * kept)
+        result: NDArray[np.float64] = np.full(measured.size, exp(pool))
+        result[measured] *= np.exp(apart * kept)
         return result
 
 

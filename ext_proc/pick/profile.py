@@ -25,8 +25,7 @@ from ext_proc.pick.cost_terms import Costs
 from ext_proc.pick.explanation import comparison
 from ext_proc.pick.fallbacks import DOMAIN_DEPTH, MOST_TRIALS_IN_FLIGHT, Fallbacks
 from ext_proc.pick.forecast import Forecaster
-from ext_proc.pick.pickers import PICKERS
-from ext_proc.pick.pickers.scored import ScoredCandidates
+from ext_proc.pick.pickers import PICKERS, ScoredCandidates
 from ext_proc.pick.result import Decision, PickResult, Reason
 
 if TYPE_CHECKING:

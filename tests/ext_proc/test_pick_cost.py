@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState, Reason, SchedulerProfile
-from ext_proc.pick.rendezvous import scores
+from ext_proc.pick.pickers import scores
 from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings.picks import CostSettings, PickSettings
@@ -278,12 +278,12 @@ def test_rendezvous_scores_are_finite_for_every_hash() -> None:
 def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> None:
     backlog = Backlog(("a:1", "b:1"))
     backlog.add("a:1", 3.0, NOW)
-    gone = backlog.carried_to(("b:1",), lambda _: 0)
+    gone = backlog.moved_to(("b:1",), np.array([1]), lambda _: 0)
     gone.set_in_flight("a:1", 0, NOW)
-    back = gone.carried_to(("a:1", "b:1"), {"a:1": 2, "b:1": 0}.__getitem__)
+    back = gone.moved_to(("a:1", "b:1"), np.array([-1, 0]), {"a:1": 2, "b:1": 0}.__getitem__)
     assert back.in_flight.tolist() == [2, 0]
     assert back.mean_cold_seconds == 3.0
-    kept = backlog.carried_to(("b:1", "a:1"), {"a:1": 1, "b:1": 0}.__getitem__)
+    kept = backlog.moved_to(("b:1", "a:1"), np.array([1, 0]), {"a:1": 1, "b:1": 0}.__getitem__)
     assert kept.free_at[1] == NOW + 3
 
 

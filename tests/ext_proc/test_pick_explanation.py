@@ -8,7 +8,7 @@ import numpy as np
 
 from ext_proc.pick.explanation import EXPLAINED, comparison
 from ext_proc.pick.forecast import Forecast
-from ext_proc.pick.pickers.scored import ScoredCandidates
+from ext_proc.pick.pickers import ScoredCandidates
 from ext_proc.pick.request import PickRequest
 from ext_proc.pick.result import Considered
 

@@ -210,8 +210,7 @@ def test_who_stays_keeps_its_account() -> None:
     made, rows = quota(1000.0, 1000.0), candidates(2)
     for _ in range(8):
         made.note(rows, 1)
-    moved = Quota(3)
-    moved.moved_from(made, [None, 0, 1])
+    moved = made.moved_to(np.array([-1, 0, 1]))
     moved.follow(np.array([False, True, False]), np.array([1000.0, 1000.0, 1000.0]))
     assert moved.seconds(np.arange(3)).tolist() == [0.0, made.seconds(rows.rows)[0], 0.0]
 

@@ -123,8 +123,7 @@ def test_who_stays_keeps_its_pace() -> None:
     engines = Engines(0.2, 0.2, 2.0)
     engines.run(5)
     before = engines.slow()
-    moved = Pace(4)
-    moved.moved_from(engines.pace, [2, None, 1, 0])
+    moved = engines.pace.moved_to(np.array([2, -1, 1, 0]))
     order = np.array([*engines.in_flight[[2]], 0, *engines.in_flight[[1, 0]]])
     after = moved.judge(order, engines.now, 2.0, 1000.0)
     assert after is not None

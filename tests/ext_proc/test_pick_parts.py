@@ -26,11 +26,11 @@ from ext_proc.pick import (
 from ext_proc.pick.adapters import MOST, Adapters
 from ext_proc.pick.backlog import UNCERTAIN
 from ext_proc.pick.context import FilterContext
-from ext_proc.pick.cost_terms.leading import LEADING_BYTES, WORTH
+from ext_proc.pick.cost_terms import LEADING_BYTES, WORTH
 from ext_proc.pick.demand import Demand, priced_bytes, prices
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.forecast import Forecast
-from ext_proc.pick.pickers.scored import ScoredCandidates, smallest
+from ext_proc.pick.pickers import ScoredCandidates, smallest
 from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
 from fleet.endpoint import Endpoint, Locality, Pool
@@ -296,7 +296,7 @@ def test_adapters_are_bounded_and_stay_with_their_endpoints() -> None:
         adapters.note(str(number), 1, NOW)
     assert len(adapters) == MOST
     assert adapters.missing("0", 0.0) is None
-    moved = adapters.carried_to([1, None])
+    moved = adapters.moved_to(np.array([1, -1]))
     missing = moved.missing(str(MOST), 0.0)
     assert missing is not None
     assert missing.tolist() == [False, True]
@@ -312,7 +312,7 @@ def test_a_new_adapter_is_held_against_what_came_since_it_was_first_asked_for() 
     assert adapters.uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(40 / 4)
     assert adapters.uses("new", demand.at(NOW), 1.0, 4, NOW) == 0.0
     assert adapters.uses("old", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(440 / 4)
-    assert adapters.carried_to([0, 1]).uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(10)
+    assert adapters.moved_to(np.array([0, 1])).uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(10)
 
 
 def test_a_session_takes_its_bonus_off_its_last_endpoint_and_nothing_where_that_is_no_candidate() -> None:

@@ -78,8 +78,7 @@ def test_rates_are_those_of_the_rows_that_are_asked_for() -> None:
 
 def test_who_is_new_has_the_pools_rate_and_who_stays_keeps_its_own() -> None:
     engines = Engines((20_000.0, 1e6, 2e3), (20_000.0, 1e6, 2e3), (5_000.0, 1e6, 2e3))
-    moved = Prefill(3)
-    moved.moved_from(engines.prefill, [2, 0, None])
+    moved = engines.prefill.moved_to(np.array([2, 0, -1]))
     slow, fast, new = moved.rates(slice(None), DEFAULT, 4.0).tolist()
     assert slow < new <= fast
 

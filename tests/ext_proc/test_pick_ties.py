@@ -94,7 +94,7 @@ def test_what_was_given_fades_and_who_is_new_has_nothing_to_catch_up_with() -> N
     backlog.fade(NOW)
     for _ in range(8):
         backlog.add("a:1", 0.0, NOW)
-    moved = backlog.carried_to(("a:1", "b:1", "c:1"), lambda _: 0)
+    moved = backlog.moved_to(("a:1", "b:1", "c:1"), np.array([0, 1, -1]), lambda _: 0)
     assert moved.recent_requests.tolist() == [8, 0, 4]
     moved.fade(NOW + RECENT_SECONDS)
     assert moved.recent_requests.tolist() == pytest.approx([8 / np.e, 0, 4 / np.e])

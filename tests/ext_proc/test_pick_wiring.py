@@ -227,12 +227,13 @@ def test_an_engine_that_restarted_is_cold_at_once(before: dict[str, float], afte
 
 
 class Events:
-    """Engines of which one tells that it holds half of every prompt."""
+    """Events by which one engine has half of every prompt."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
+        self.view = self
         self.asked: list[tuple[str, str, Prompt, Envelope | None]] = []
-        self.told: list[str] = []
+        self.expected_at: list[str] = []
 
     def locate(self, pool: str, model: str, prompt: Prompt, envelope: Envelope | None) -> KvPrompt | None:
         self.asked.append((pool, model, prompt, envelope))
@@ -243,7 +244,7 @@ class Events:
         return {self.holder: blocks // 2, "gone:1": blocks}
 
     def expect(self, address: str, _keys: Any) -> None:
-        self.told.append(address)
+        self.expected_at.append(address)
 
 
 def test_picks_go_by_what_engines_tell_where_they_do() -> None:
@@ -253,7 +254,7 @@ def test_picks_go_by_what_engines_tell_where_they_do() -> None:
     pick = made.route(whole(chat(LONG, cache_salt="s")))
     assert pick.endpoints[0] == "10.0.0.2:80"
     assert pick.matched_share == pytest.approx(0.5, abs=0.1)
-    assert events.told == ["10.0.0.2:80"]
+    assert events.expected_at == ["10.0.0.2:80"]
     (pool, model, prompt, envelope) = events.asked[0]
     assert (pool, model) == ("p", "m")
     assert prompt.text.endswith(b"assistant. ")

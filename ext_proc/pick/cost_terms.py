@@ -1,0 +1,197 @@
+"""Cost terms by their names in the settings. A new one is one function and one line of `COST_TERMS`.
+
+Each term is seconds against an endpoint, below 0 for it. Seconds add up, and each term can be measured by
+itself; ranks would have to be traded against each other in every situation again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fleet.columns import fill_unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.context import TickContext
+    from ext_proc.pick.forecast import Forecast
+    from ext_proc.pick.request import PickRequest
+    from fleet.endpoint import Locality
+    from fleet.settings.picks import PickSettings, ScorerSettings
+
+WORTH: Final = 0.5
+"""The probability that an earlier holder still has the beginning of a prompt."""
+LEADING_BYTES: Final = 4096
+"""The beginning of a prompt that is remembered, see `ext_proc.prefix.leading`."""
+
+PromptSeconds: TypeAlias = "Callable[[PickRequest, Forecast], NDArray[np.float64] | None]"
+"""The seconds for one prompt, by candidate; None: this prompt makes no difference."""
+
+
+class CostTerm(NamedTuple):
+    """Seconds against each candidate of a tick."""
+
+    fixed: NDArray[np.float64] | None = None
+    """Equal for every prompt: computed once a tick."""
+    by_prompt: PromptSeconds | None = None
+    """For each prompt: a few operations over columns."""
+
+
+def first_token(_context: TickContext) -> CostTerm:
+    """The predicted time to first token: prefill ahead + cold prefill at its price."""
+    return CostTerm(by_prompt=lambda _request, forecast: forecast.queue + forecast.priced)
+
+
+def decode_load(_context: TickContext) -> CostTerm:
+    """The delay by requests in flight: every step of an engine decodes all of them."""
+    return CostTerm(by_prompt=lambda _request, forecast: forecast.load)
+
+
+def memory(context: TickContext) -> CostTerm:
+    """Little memory left, of the kind that `weights.memory` chooses; unknown counts as the peers' mean.
+
+    memory_pressure_seconds * clip((used - from) / (full - from), 0, 1)
+    """
+    cost = context.settings.cost
+    used = fill_unknown(context.candidates.signal("memory_used_ratio"), 0.0)
+    start, full = cost.memory_pressure_from, cost.memory_pressure_full
+    if full <= start:
+        return CostTerm(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
+    return CostTerm(cost.memory_pressure_seconds * np.clip((used - start) / (full - start), 0, 1))
+
+
+def trust(context: TickContext) -> CostTerm:
+    """Bad answers: distrust_seconds * max(1 - trust_ratio, error_ratio). Unknown is no evidence."""
+    ratio, errors = context.candidates.signal("trust_ratio"), context.candidates.signal("error_ratio")
+    distrust = np.clip(np.nan_to_num(np.fmax(1.0 - ratio, errors)), 0.0, 1.0)
+    return CostTerm(context.settings.cost.distrust_seconds * distrust)
+
+
+def pace(context: TickContext) -> CostTerm:
+    """The time that a request takes there beyond the usual, see `ext_proc.pick.pace`."""
+    if context.paces is None:
+        return CostTerm()
+    return CostTerm(context.paces.slow_seconds[context.candidates.rows])
+
+
+def topology(context: TickContext) -> CostTerm:
+    """The distance of an endpoint from the Envoys of this worker. An unknown locality is no evidence."""
+    if not context.settings.locality.region and not context.settings.locality.zone:
+        return CostTerm()
+    localities = context.candidates.shape.localities
+    seconds = np.array([_distance_seconds(place, context.settings) for place in localities])
+    return CostTerm(seconds[context.candidates.rows])
+
+
+def _distance_seconds(place: Locality, settings: PickSettings) -> float:
+    here, cost = settings.locality, settings.cost
+    if here.region and place.region and here.region != place.region:
+        return cost.other_region_seconds
+    if here.zone and place.zone and here.zone != place.zone:
+        return cost.other_zone_seconds
+    return 0.0
+
+
+def adapter(context: TickContext) -> CostTerm:
+    """Loading a LoRA adapter, without a recent request for it: adapter_seconds / (1 + uses)."""
+    cost, candidates = context.settings.cost, context.candidates
+    if not cost.adapter_seconds:
+        return CostTerm()
+    shares = candidates.shares()
+
+    def seconds(request: PickRequest, _forecast: Forecast) -> NDArray[np.float64] | None:
+        if not request.adapter:
+            return None
+        missing = context.adapters.missing(request.adapter, request.now - cost.adapter_memory_seconds)
+        if missing is None:
+            return None
+        lacks = missing[candidates.rows]
+        uses = context.adapters.uses(
+            request.adapter,
+            context.demand.at(request.now),
+            float(shares[~lacks].sum()),
+            shares.size,
+            request.now,
+        )
+        return np.where(lacks, cost.adapter_seconds / (1.0 + uses), 0.0)
+
+    return CostTerm(by_prompt=seconds)
+
+
+def session(context: TickContext) -> CostTerm:
+    """The session's last endpoint costs bonus_seconds less: it keeps the session while that is cheap."""
+    candidates, bonus = context.candidates, context.settings.sessions.bonus_seconds
+
+    def seconds(request: PickRequest, _forecast: Forecast) -> NDArray[np.float64] | None:
+        if not request.session or (place := candidates.place(request.session)) is None:
+            return None
+        result = np.zeros(len(candidates.addresses))
+        result[place] = -bonus
+        return result
+
+    return CostTerm(by_prompt=seconds)
+
+
+def leading(context: TickContext) -> CostTerm:
+    """Earlier holders of the prompt's beginning, if no endpoint is known to hold it any more.
+
+    Engines may keep a prefix longer than the index does, in host memory or on a disk. So it is assumed there
+    with the probability `WORTH`, and that part of its cold prefill is subtracted, at its price.
+    """
+    candidates = context.candidates
+
+    def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
+        if not request.earlier_holders or not request.text_bytes:
+            return None
+        result = np.zeros(len(candidates.addresses))
+        share = -WORTH * min(1.0, LEADING_BYTES / request.text_bytes)
+        for address in request.earlier_holders:
+            if (place := candidates.place(address)) is not None:
+                result[place] = share * forecast.priced[place]
+        return result
+
+    return CostTerm(by_prompt=seconds)
+
+
+COST_TERMS: Final[dict[str, Callable[[TickContext], CostTerm]]] = {
+    "first_token": first_token,
+    "decode_load": decode_load,
+    "memory": memory,
+    "trust": trust,
+    "pace": pace,
+    "topology": topology,
+    "adapter": adapter,
+    "session": session,
+    "leading": leading,
+}
+"""Each is bound once a tick."""
+
+
+class Costs:
+    """The weighted sum over some terms, bound to the candidates of one tick."""
+
+    def __init__(self, context: TickContext, terms: Iterable[ScorerSettings]) -> None:
+        self.fixed: NDArray[np.float64] = np.zeros(len(context.candidates.addresses))
+        """The part that is equal for every prompt."""
+        self._by_prompt: list[tuple[float, PromptSeconds]] = []
+        for entry in terms:
+            if not entry.weight:
+                continue
+            fixed, by_prompt = COST_TERMS[entry.name](context)
+            if fixed is not None:
+                self.fixed = self.fixed + entry.weight * fixed
+            if by_prompt is not None:
+                self._by_prompt.append((entry.weight, by_prompt))
+
+    def of(self, request: PickRequest, forecast: Forecast) -> NDArray[np.float64]:
+        """Return the cost of a prompt on each candidate, in seconds."""
+        cost = self.fixed
+        for weight, by_prompt in self._by_prompt:
+            seconds = by_prompt(request, forecast)
+            if seconds is not None:
+                cost = cost + (seconds if weight == 1.0 else weight * seconds)
+        return cost
