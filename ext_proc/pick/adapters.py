@@ -49,7 +49,7 @@ class Adapters:
             )
         return other
 
-    def note(self, adapter: str, row: int, now: float, total: float = 0.0) -> None:
+    def note(self, adapter: str, row: int, now: float, total: float) -> None:
         """Note that a request for an adapter goes to an endpoint; `total` are all requests, this included."""
         entry = self._by_name.get(adapter)
         if entry is None:

@@ -52,7 +52,7 @@ def test_frames_make_messages_however_they_are_cut() -> None:
 
 
 @pytest.mark.parametrize("name", ["endless", "small_frames", "announced"])
-def test_a_message_is_refused_before_it_is_kept(name: str) -> None:
+def test_message_is_refused_before_it_is_stored(name: str) -> None:
     wire, most = shaken(), 0
     with pytest.raises(ZmtpError, match=r"frames|bytes"):
         for part in KINDS[name]():
@@ -63,7 +63,7 @@ def test_a_message_is_refused_before_it_is_kept(name: str) -> None:
     assert len(wire._frames) <= MAX_FRAMES
 
 
-def test_the_largest_message_that_is_taken_is_taken() -> None:
+def test_largest_message_is_accepted() -> None:
     payload = bytes(MAX_KV_MESSAGE_BYTES - 8)
     assert shaken().receive(message(3, payload)) == [[b"", (3).to_bytes(8, "big"), payload]]
     with pytest.raises(ZmtpError, match="bytes"):
@@ -71,7 +71,7 @@ def test_the_largest_message_that_is_taken_is_taken() -> None:
 
 
 @pytest.mark.parametrize("size", [1_140_000, 1_250_000, 1_360_000])
-def test_large_steps_of_honest_engines_are_taken(size: int) -> None:
+def test_large_steps_of_honest_engines_are_accepted(size: int) -> None:
     """10,000 blocks with hashes of 32 bytes, 200,000 new tokens, 40,000 blocks evicted."""
     payload = bytes(size)
     assert shaken().receive(message(3, payload)) == [[b"", (3).to_bytes(8, "big"), payload]]
@@ -88,7 +88,7 @@ def test_large_steps_of_honest_engines_are_taken(size: int) -> None:
     GREETING + ready() + b"\x05\x00",
     GREETING + b"\x06" + (2000).to_bytes(8, "big"),
 ])  # fmt: skip
-def test_who_speaks_something_else_is_told_apart(told: bytes) -> None:
+def test_other_protocols_are_refused(told: bytes) -> None:
     with pytest.raises(ZmtpError):
         Wire(b"SUB").receive(told)
 
@@ -99,7 +99,7 @@ def test_heartbeats_are_answered_with_their_context() -> None:
     assert bytes(wire.out) == b"\x04\x08\x04PONGabc"
 
 
-def test_what_waits_is_counted_in_bytes_and_given_back() -> None:
+def test_waiting_messages_are_counted_in_bytes() -> None:
     sequence = Sequencer(replayable=True)
     sequence.limit_bytes = 10 * (1000 + MESSAGE_BYTES)
     sequence.connect()

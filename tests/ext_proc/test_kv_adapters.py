@@ -48,7 +48,7 @@ class Asking(World):
 
 
 @pytest.mark.parametrize("more", [{"lora_id": 1}, {"lora_id": 1, "lora_name": "sql"}])
-def test_a_further_model_of_an_engine_goes_by_the_own_index_until_it_is_told_of(
+def test_further_model_uses_own_index_until_events_name_it(
     more: dict[str, object],
 ) -> None:
     """Versions that tell names, and versions that tell numbers alone."""
@@ -61,7 +61,7 @@ def test_a_further_model_of_an_engine_goes_by_the_own_index_until_it_is_told_of(
     assert world.held("base") == {"a": 4}
 
 
-def test_an_adapter_that_a_request_names_beside_its_model_is_one_only_if_it_was_told_of() -> None:
+def test_named_adapter_needs_events_of_that_name() -> None:
     world = Asking()
     world.store(4)
     assert world.held("m", adapter="sql") is None
@@ -69,7 +69,7 @@ def test_an_adapter_that_a_request_names_beside_its_model_is_one_only_if_it_was_
     assert world.held("m", adapter="sql") == {"a": 2}
 
 
-def test_where_adapters_are_told_by_numbers_only_models_that_settings_name_are_known() -> None:
+def test_numbered_adapters_leave_only_models_of_the_settings() -> None:
     world, named = Asking(), Asking(("m",))
     for each in (world, named):
         each.store(4)
@@ -81,7 +81,7 @@ def test_where_adapters_are_told_by_numbers_only_models_that_settings_name_are_k
     assert world.held("") == {"a": 4}, "a body without a model means the base's"
 
 
-def test_an_engine_that_is_brought_up_to_date_tells_names_from_then_on() -> None:
+def test_upgraded_engine_publishes_names() -> None:
     world = Asking(("base", "sql"))
     world.store(1, lora_id=1)
     assert world.held("sql") is None
@@ -89,7 +89,7 @@ def test_an_engine_that_is_brought_up_to_date_tells_names_from_then_on() -> None
     assert world.held("sql") == {"a": 2}
 
 
-def test_while_some_engines_tell_names_and_some_numbers_the_own_index_counts() -> None:
+def test_mixed_names_and_numbers_use_own_index() -> None:
     world = Asking(("base", "sql"))
     other = world.join("b")[0]
     world.lookup.set_pool("p", ["a", "b"], None, [("base", "sql")])
@@ -115,14 +115,14 @@ def test_an_adapters_name_is_its_pools() -> None:
     assert world.held("sql") == {"a": 1}
 
 
-def test_a_model_that_is_one_engines_own_and_anothers_further_one_is_not_known() -> None:
+def test_model_both_own_and_further_is_unknown() -> None:
     world = Asking(("base", "sql"), ("sql",))
     world.store(4)
     assert world.held("sql") is None
     assert world.held("base") == {"a": 4}
 
 
-def test_names_are_bounded_and_the_ones_told_lately_stay() -> None:
+def test_names_are_bounded_and_recent_ones_stay() -> None:
     names, only = AdapterNames(), {"a"}
     names.add("a", "often")
     for number in range(3 * MAX_NAMES):

@@ -97,7 +97,7 @@ def test_long_removals_come_in_parts() -> None:
         assert len({event.tier for event in half if isinstance(event, Removed)}) == 1
 
 
-def test_blocks_that_are_told_by_their_hashes_alone_come_in_parts() -> None:
+def test_blocks_without_tokens_come_in_parts() -> None:
     told = decode_batch(batch(stored(range(1000), None, [], 0, medium="CPU"))).events
     assert [len(event.hashes) for event in told if isinstance(event, Stored)] == [256, 256, 256, 232]
 
@@ -169,7 +169,7 @@ def key_of(world: World) -> Any:
     return world.view.keys(PROMPT)
 
 
-def test_what_is_told_again_while_the_old_is_swept_stays() -> None:
+def test_blocks_stored_again_during_a_sweep_stay() -> None:
     world = World(limit=100_000)
     filled(world, 12 * MAX_BLOCKS)
     world.tell(stored([10**6], None, PROMPT[:SIZE], SIZE))
@@ -191,7 +191,7 @@ def test_flushes_in_a_row_take_no_more_numbers_than_are_in_use() -> None:
     assert world.tracker.slot.number < 4
 
 
-def test_dropping_the_oldest_blocks_costs_about_what_storing_does() -> None:
+def test_dropping_old_blocks_costs_as_much_as_storing() -> None:
     """Also when very many were dropped before: a dictionary remembers where they stood."""
     limit = 256 * MAX_BLOCKS
     world = World(limit=limit)

@@ -74,7 +74,7 @@ class Reader:
         self.dropped.append(segment)
 
 
-async def test_a_text_that_cannot_be_tokenised_costs_itself_alone(
+async def test_text_that_fails_to_tokenise_is_dropped_alone(
     made: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = Reader()
@@ -89,7 +89,7 @@ async def test_a_text_that_cannot_be_tokenised_costs_itself_alone(
     assert "secret" not in caplog.text, "no prompt in a log"
 
 
-async def test_a_fault_in_following_the_fleet_is_tried_again_with_the_next_view(
+async def test_fault_in_following_is_retried_with_the_next_view(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: asyncio.Queue[Membership] = asyncio.Queue()

@@ -22,7 +22,7 @@ def emptied(world: World) -> list[str]:
     return told
 
 
-def test_a_flush_is_told() -> None:
+def test_flush_is_reported() -> None:
     world = World()
     told = emptied(world)
     world.tell(stored([1], None, range(SIZE), SIZE))
@@ -31,7 +31,7 @@ def test_a_flush_is_told() -> None:
     assert told == ["a"]
 
 
-def test_a_flush_that_was_missed_is_told_and_one_of_long_ago_is_not() -> None:
+def test_missed_flush_is_reported_and_an_old_one_is_not() -> None:
     """What an engine told before us is replayed from its start, and may be hours old."""
     world = World()
     told = emptied(world)
@@ -57,7 +57,7 @@ def test_a_flush_that_was_missed_is_told_and_one_of_long_ago_is_not() -> None:
     assert told == ["b", "b"]
 
 
-def test_another_process_is_told_once() -> None:
+def test_another_process_is_reported_once() -> None:
     world = World()
     told = emptied(world)
     for number in range(3):

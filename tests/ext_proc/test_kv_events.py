@@ -76,7 +76,7 @@ def test_a_tier_may_tell_hashes_alone() -> None:
     assert event.tokens is None
 
 
-def test_salts_and_images_are_identity_and_adapters_are_told_once() -> None:
+def test_salts_images_and_adapters_are_identity() -> None:
     told = stored([1, 2], None, range(4), 2, lora_name="l", extra_keys=[["l", "s"], ["l"]])
     (event,) = decode_batch(batch(told)).events
     assert isinstance(event, Stored)
@@ -87,13 +87,13 @@ def test_salts_and_images_are_identity_and_adapters_are_told_once() -> None:
     assert event.extras != ()
 
 
-def test_an_adapter_without_a_name_is_none_that_a_request_can_name() -> None:
+def test_no_request_can_name_a_numbered_adapter() -> None:
     (event,) = decode_batch(batch(stored([1], None, [1], 1, lora_id=3))).events
     assert isinstance(event, Stored)
     assert event.adapter == "\x003"
 
 
-def test_caches_that_do_not_reach_back_to_the_first_token_do_not_count() -> None:
+def test_sliding_window_caches_do_not_count() -> None:
     """A model with several kinds of attention tells the same hashes of each."""
     read = decode_batch(batch(
         stored([1], None, [1], 1, kv_cache_spec_kind="sliding_window", group_idx=0),

@@ -54,7 +54,7 @@ def following(engine: Engine) -> Sequencer:
     return sequence
 
 
-def test_an_engine_that_has_told_nothing_is_known_from_its_beginning() -> None:
+def test_engine_without_messages_is_whole() -> None:
     sequence, engine = Sequencer(replayable=True), Engine()
     assert not sequence.settled
     sequence.connect()
@@ -65,7 +65,7 @@ def test_an_engine_that_has_told_nothing_is_known_from_its_beginning() -> None:
     assert sequence.settled
 
 
-def test_what_was_told_before_us_is_replayed_whole() -> None:
+def test_earlier_messages_are_replayed() -> None:
     engine, sequence = Engine(), Sequencer(replayable=True)
     for _ in range(3):
         engine.publish()
@@ -125,7 +125,7 @@ def test_what_was_replayed_and_then_comes_live_counts_once() -> None:
     assert taken(sequence) == [WHOLE, *map(payload, range(5))]
 
 
-def test_without_replay_a_gap_voids_what_was_told() -> None:
+def test_gap_without_replay_voids_the_blocks() -> None:
     sequence = Sequencer(replayable=False)
     sequence.connect()
     sequence.live(0, payload(0))
@@ -146,7 +146,7 @@ def test_a_number_that_goes_back_is_another_engine() -> None:
     assert sequence.counts["restart"] == 1
 
 
-def test_another_engine_whose_first_messages_were_missed_is_replayed() -> None:
+def test_restarted_engine_is_replayed_from_its_start() -> None:
     engine = Engine()
     sequence = following(engine)
     for _ in range(5):
@@ -160,7 +160,7 @@ def test_another_engine_whose_first_messages_were_missed_is_replayed() -> None:
     assert taken(sequence) == [OTHER, WHOLE, *(payload(n, "f") for n in range(3))]
 
 
-def test_a_lost_connection_to_the_same_engine_goes_on_where_it_stopped() -> None:
+def test_reconnection_to_the_same_engine_continues() -> None:
     engine = Engine()
     sequence = following(engine)
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_an_engine_that_restarted_while_away_is_read_anew(published: int) -> Non
     assert sequence.counts["restart"] == 1
 
 
-def test_a_reconnection_without_replay_voids_what_was_told() -> None:
+def test_reconnection_without_replay_voids_the_blocks() -> None:
     sequence = Sequencer(replayable=False)
     sequence.connect()
     sequence.live(0, payload(0))
@@ -246,7 +246,7 @@ def test_no_answer_at_all_leaves_what_comes_live() -> None:
     assert sequence.settled
 
 
-def test_a_replay_that_fails_after_a_broken_connection_does_not_prove_another_engine() -> None:
+def test_failed_replay_does_not_prove_a_restart() -> None:
     """Its caches may all be there: what is known of other sources stays."""
     engine = Engine()
     sequence = following(engine)

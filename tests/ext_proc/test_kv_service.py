@@ -234,7 +234,7 @@ async def test_a_lost_message_is_replayed() -> None:
         await until(lambda: made.count("warmroute_kv_event_faults_total", fault="gap") == 1)
 
 
-async def test_an_engine_that_restarts_is_followed_anew() -> None:
+async def test_restarted_engine_is_followed() -> None:
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(Publisher())
         made = await stack.enter_async_context(running(at(engine)))
@@ -313,7 +313,7 @@ async def test_junk_is_counted_and_harms_nobody() -> None:
         assert made.count("warmroute_kv_event_faults_total", fault="unknown_kind") == 1
 
 
-async def test_topics_of_others_are_not_heard() -> None:
+async def test_other_topics_are_ignored() -> None:
     async with Publisher(topic=b"kv@other") as engine, running(at(engine, topic="kv@mine")) as made:
         await until(lambda: made.freshness() is Freshness.WHOLE)
         await engine.subscribed()
@@ -377,7 +377,7 @@ async def test_endpoints_that_leave_or_move_are_followed() -> None:
         await until(lambda: not any(made.kv.view.index._fast))
 
 
-async def test_a_fault_of_ours_in_a_message_is_told_and_does_not_end_the_following(
+async def test_fault_on_a_message_is_logged_and_following_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Publisher() as engine, running(at(engine)) as made:
@@ -420,7 +420,7 @@ async def test_prompts_are_read_with_the_pools_tokenizer(tmp_path: Path) -> None
         assert located(made.kv.lookup, "p", "m", b'{"prompt": [1, 2]}') is not None
 
 
-async def test_a_tokenizer_that_is_none_is_told_and_ids_still_count(
+async def test_wrong_tokenizer_is_logged_and_ids_still_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -458,7 +458,7 @@ async def test_without_the_extra_token_ids_still_count(
     assert caplog.text.count("extra kv-events") == 1
 
 
-async def test_nothing_of_the_extra_is_loaded_before_a_pool_asks_for_it() -> None:
+async def test_extra_is_not_loaded_before_a_pool_needs_it() -> None:
     script = (
         "import sys, warmroute.cli.main, ext_proc.app, ext_proc.kv.service, xds_server.app\n"
         "print(sorted({'zmq', 'tokenizers', 'jinja2'} & set(sys.modules)))"
@@ -470,7 +470,7 @@ async def test_nothing_of_the_extra_is_loaded_before_a_pool_asks_for_it() -> Non
     assert output.strip() == b"[]"
 
 
-def test_settings_say_where_events_are_and_workers_apart_hear_of_it() -> None:
+def test_event_sources_reach_workers_over_the_control_stream() -> None:
     events = {"port": 5557, "replay_port": 5667, "topic": "kv", "ranks": 2}
     endpoints = [
         {"address": ADDRESS},

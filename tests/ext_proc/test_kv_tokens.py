@@ -107,7 +107,7 @@ def test_templates_get_what_hugging_face_gives_them() -> None:
     {"tools": [3]},
     {"tools": 3},
 ])  # fmt: skip
-def test_what_an_engine_renders_in_ways_of_its_own_is_not_guessed(more: dict[str, Any]) -> None:
+def test_other_rendering_of_engines_is_not_guessed(more: dict[str, Any]) -> None:
     assert ids_of(reader(), chat("x", **more)) is None
 
 
@@ -228,7 +228,7 @@ def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:
     assert told.total == pytest.approx(len(whole), rel=0.5)
 
 
-def test_a_chat_dense_in_values_goes_by_the_estimate_and_what_stands_aside_does_not_count() -> None:
+def test_dense_chat_uses_the_estimate() -> None:
     for dense in ({"tools": [{"type": "function", "function": {"x": [0] * MAX_MARKS}}]},
                   {"chat_template_kwargs": {"x": [[]] * MAX_MARKS}},
                   {"documents": [0] * MAX_MARKS}):  # fmt: skip
@@ -313,7 +313,7 @@ def test_a_tokenizer_that_joins_over_lines_is_not_cut_there() -> None:
     assert list(cutter.segments(f"<|im_start|>{TEXT}<|im_end|>x")) == [f"<|im_start|>{TEXT}", "<|im_end|>x"]
 
 
-def test_a_tokenizer_that_begins_each_piece_otherwise_is_not_cut_at_all() -> None:
+def test_text_is_not_cut_for_an_unusual_tokenizer() -> None:
     """Such as those that put a space before whatever they are given."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -59,7 +59,7 @@ def test_values_are_written_as_the_standard_library_writes_them(
     assert to_json(value, ensure_ascii, indent) == json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 
-def test_an_indent_costs_little_beside_what_the_standard_library_takes() -> None:
+def test_indent_is_cheaper_than_in_the_standard_library() -> None:
     value = [tool(number) for number in range(100)]
 
     def seconds(write: Callable[..., str]) -> float:
@@ -73,7 +73,7 @@ def test_an_indent_costs_little_beside_what_the_standard_library_takes() -> None
     assert seconds(to_json) < seconds(json.dumps) / 2
 
 
-def test_tools_that_come_again_are_neither_decoded_nor_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_tools_are_decoded_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, written = PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), []
     text = module._text
 
@@ -203,9 +203,7 @@ def test_a_template_does_not_see_what_is_remembered() -> None:
 
 @pytest.mark.parametrize("spelled", ["plain", "escaped"])
 @pytest.mark.parametrize("one", ["[]", "{}", "0"])
-def test_arguments_dense_in_values_go_by_the_estimate_however_they_are_spelled(
-    one: str, spelled: str
-) -> None:
+def test_dense_arguments_use_the_estimate(one: str, spelled: str) -> None:
     def body(count: int) -> bytes:
         arguments = "[" + ",".join([one] * count) + "]"
         quoted = "".join(f"\\u{ord(c):04x}" for c in arguments) if spelled == "escaped" else arguments

@@ -31,7 +31,7 @@ def chain(*blocks: list[int]) -> list[int]:
     return [token for block in blocks for token in block]
 
 
-def test_the_engine_and_we_agree_on_every_request_of_a_real_recording() -> None:
+def test_prediction_equals_the_recorded_cached_tokens() -> None:
     """But right after a reset, which vLLM tells with the next batch only."""
     world = World()
     agreed, surprised, after_reset = 0, [], False
@@ -54,7 +54,7 @@ def test_the_engine_and_we_agree_on_every_request_of_a_real_recording() -> None:
     assert world.view.freshness("a") is Freshness.WHOLE
 
 
-def test_a_recording_leaves_as_many_blocks_as_were_stored_and_not_removed() -> None:
+def test_recording_leaves_the_blocks_that_were_not_removed() -> None:
     world = World()
     counts: dict[int, int] = {}
     for entry in recorded():
@@ -122,7 +122,7 @@ def test_clearing_empties_all_and_makes_it_whole() -> None:
     assert world.view.freshness("a") is Freshness.WHOLE
 
 
-def test_blocks_whose_beginning_was_never_told_are_not_guessed() -> None:
+def test_blocks_without_predecessor_are_not_guessed() -> None:
     world = World()
     world.tell(stored([3], 2, BLOCKS[2], SIZE))
     assert world.matched(PROMPT) == {}
@@ -142,7 +142,7 @@ def test_host_memory_counts_half() -> None:
     assert world.tracker.slot.blocks == {}
 
 
-def test_a_tier_that_tells_tokens_is_held_without_the_gpu_having_been_seen() -> None:
+def test_slow_tier_with_tokens_counts_by_itself() -> None:
     world = World()
     world.tell(stored([9], None, [5] * SIZE, SIZE), stored([1], None, BLOCKS[0], SIZE, medium="DISK"))
     assert world.matched(PROMPT) == {"a": SIZE // 2}
@@ -168,7 +168,7 @@ def test_blocks_with_images_are_never_taken_for_text() -> None:
     assert world.matched(PROMPT) == {}
 
 
-def test_engines_with_blocks_of_different_sizes_are_asked_with_the_same_keys() -> None:
+def test_one_set_of_keys_serves_all_block_sizes() -> None:
     world = World()
     other, small = world.join("b")[0], world.join("c")[0]
     world.tell(stored([1], None, PROMPT[:64], 64))

@@ -73,14 +73,14 @@ def hold(world: World, blocks: int, first: int = 1) -> None:
     world.tell(stored(numbers, None, PROMPT[: blocks * SIZE], SIZE))
 
 
-def test_silence_alone_does_not_count_against_an_endpoint() -> None:
+def test_silence_alone_is_no_fault() -> None:
     world = World()
     hold(world, 1)
     world.clock.now += 100 * UNSEEN_SECONDS
     assert world.view.freshness("a") is Freshness.WHOLE
 
 
-def test_prompts_that_leave_no_trace_make_a_word_worthless_until_one_does() -> None:
+def test_prompts_without_trace_make_an_endpoint_stale() -> None:
     """Events have stopped, or the engine's tokens are others than ours."""
     world = World()
     hold(world, 1)
@@ -94,7 +94,7 @@ def test_prompts_that_leave_no_trace_make_a_word_worthless_until_one_does() -> N
     assert world.view.freshness("a") is Freshness.WHOLE
 
 
-def test_prompts_whose_blocks_show_up_keep_a_word_good() -> None:
+def test_prompts_whose_blocks_appear_keep_it_whole() -> None:
     world = World()
     hold(world, 1)
     for number in range(200, 200 + 3 * MAX_UNSEEN):
@@ -136,7 +136,7 @@ def test_ids_that_are_none_match_nothing(tokens: list[object]) -> None:
     assert World().view.keys(tokens) is None  # type: ignore[arg-type]
 
 
-def test_a_whole_word_replaces_the_estimate() -> None:
+def test_whole_events_replace_the_estimate() -> None:
     """Both ways: what was thought warm and is not, and what was thought cold and is warm."""
     world = Asking()
     hold(world, 5)
@@ -146,7 +146,7 @@ def test_a_whole_word_replaces_the_estimate() -> None:
     assert world.lookup.merged(asked, {"a": 20}, blocks=20) == {"a": 10}
 
 
-def test_of_a_partial_word_and_the_estimate_the_larger_counts() -> None:
+def test_larger_of_partial_events_and_estimate_counts() -> None:
     world = Asking()
     world.other.sequence.disconnect()
     world.other.connect()
@@ -161,7 +161,7 @@ def test_of_a_partial_word_and_the_estimate_the_larger_counts() -> None:
     assert world.lookup.merged(asked, {"a": 3, "b": 14}, blocks=20) == {"b": 14}
 
 
-def test_a_stale_word_leaves_the_estimate() -> None:
+def test_stale_events_leave_the_estimate() -> None:
     world = Asking()
     hold(world, 5)
     world.tracker.disconnect()
@@ -173,7 +173,7 @@ def test_a_stale_word_leaves_the_estimate() -> None:
     assert world.lookup.merged(world.ask(PROMPT), estimate, blocks=20) is estimate
 
 
-def test_a_beginning_counts_for_what_it_can_tell() -> None:
+def test_known_beginning_proves_shorter_matches_only() -> None:
     """Four blocks' tokens are known: who holds fewer is known, who holds these may hold more."""
     world = Asking()
     hold(world, 6)
@@ -185,7 +185,7 @@ def test_a_beginning_counts_for_what_it_can_tell() -> None:
     assert world.lookup.merged(asked, {"a": 3}, blocks=20) == {"a": 8, "b": 4}
 
 
-def test_a_beginning_of_less_than_a_block_tells_nothing() -> None:
+def test_beginning_below_a_block_proves_nothing() -> None:
     world = Asking()
     hold(world, 6)
     world.reader.known = SIZE - 1

@@ -42,9 +42,7 @@ UNREAD = {
 
 @pytest.mark.parametrize("request_", UNREAD.values(), ids=UNREAD)
 @pytest.mark.parametrize("models", [(), ("m",)])
-def test_who_is_past_its_priority_is_refused_by_headers_where_no_prompt_is_read(
-    request_: HttpRequest, models: tuple[str, ...]
-) -> None:
+def test_low_priority_is_refused_by_headers_alone(request_: HttpRequest, models: tuple[str, ...]) -> None:
     """A client gets around admission neither by what it writes in a body, nor by sending it late."""
     made = World(view_of(pool_of(models=models)), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
@@ -96,7 +94,7 @@ def test_one_that_takes_every_model_counts_for_all() -> None:
     assert asked(made, other).refusal is None
 
 
-def test_an_idle_engine_that_is_passed_over_for_another_model_may_be_meant() -> None:
+def test_idle_engine_of_another_model_may_be_meant() -> None:
     """Filters leave out whom they do among those of each model: an engine of its own kind is not left out."""
     ends = (Endpoint("10.0.0.0:80", "p", ("m",)), Endpoint("10.0.0.1:80", "p", ("n",)))
     made = World(view_of(Pool("p", ends)), ext_proc={"pick": {"admission": LIMIT}})
@@ -117,7 +115,7 @@ def test_by_default_nobody_is_refused_whatever_model_is_named() -> None:
     assert {asked(made, request).refusal for request in UNCERTAIN.values()} == {None}
 
 
-def test_of_several_refusals_the_soonest_is_told_and_none_counts_most() -> None:
+def test_soonest_of_several_refusals_counts() -> None:
     late, soon = Refusal(429, "later", 9.0), Refusal(429, "later", 2.0)
     assert admission.first([late, soon, late]) is soon
     assert admission.first([late, None, soon]) is None
@@ -134,7 +132,7 @@ def test_a_pool_of_very_many_kinds_is_not_asked_for_each() -> None:
         assert asked(made, UNCERTAIN["a model that nobody names"]).reason is reason
 
 
-def test_nobody_is_refused_where_it_is_unknown_whose_engines_are_meant_or_nothing_is_asked_of_them() -> None:
+def test_unknown_engines_refuse_no_request() -> None:
     made = World(view_of(pool_of("p"), pool_of("q", base=1)), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
     assert asked(made, whole(b"a=b")).reason is Reason.NOT_JSON

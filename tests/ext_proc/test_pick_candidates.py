@@ -90,7 +90,7 @@ def test_when_everybody_would_be_left_out_nobody_is(signals: dict[str, float]) -
     assert candidates(pool(("a",), ("a",)), "a", loads) == ("h:0", "h:1")
 
 
-def test_when_all_that_can_serve_are_distrusted_they_are_chosen_before_those_that_cannot() -> None:
+def test_distrusted_endpoints_go_before_unable_ones() -> None:
     loads = {"h:0": told({"reachable": 0.0}), "h:1": told({"trust_ratio": 0.1})}
     assert candidates(pool(("a",), ("a",)), "a", loads) == ("h:1",)
 

@@ -109,7 +109,7 @@ def test_the_longer_match_wins_and_the_shorter_one_is_next() -> None:
     assert [number(address) for address in pick.endpoints[:2]] == [3, 1]
 
 
-def test_a_saturated_holder_loses_only_its_own_requests_and_gets_them_back() -> None:
+def test_saturated_holder_loses_its_requests_for_a_time() -> None:
     state = state_of()
     holder, other = ask({2: 32}), ask({1: 32}, leading=8)
     for _ in range(500):
@@ -198,7 +198,7 @@ def test_without_any_load_new_prefixes_go_by_weights() -> None:
     assert chosen["10.0.0.0:8000"] / 4000 == pytest.approx(0.75, abs=0.03)
 
 
-def test_two_replicas_agree_on_cold_prefixes_whatever_their_small_differences() -> None:
+def test_replicas_agree_on_cold_prefixes() -> None:
     """One has a request in flight somewhere that the other does not see."""
     one, two = state_of(count=8), state_of(count=8)
     for address in one.shape.addresses[::2]:
@@ -237,7 +237,7 @@ def test_a_departed_endpoint_moves_only_its_own_prefixes() -> None:
         assert before in (after, "10.0.0.4:8000")
 
 
-def test_an_overloaded_endpoint_gets_no_cold_prefix_and_stands_last() -> None:
+def test_overloaded_endpoint_gets_no_cold_prefix() -> None:
     state = state_of({0: load(queue_depth=50), 1: IDLE, 2: IDLE}, count=3)
     state.backlog.mean_cold_seconds = 0.1
     for leading in range(50):
@@ -275,7 +275,7 @@ def test_rendezvous_scores_are_finite_for_every_hash() -> None:
         assert np.isfinite(scores(leading, hashes, np.ones(3))).all()
 
 
-def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> None:
+def test_backlog_of_a_returned_endpoint_has_its_requests() -> None:
     backlog = Backlog(("a:1", "b:1"))
     backlog.add("a:1", 3.0, NOW)
     gone = backlog.moved_to(("b:1",), np.array([1]), lambda _: 0)
@@ -297,7 +297,7 @@ def test_other_workers_requests_in_flight_count_like_ours() -> None:
     assert chosen_told == {"10.0.0.1:8000"}
 
 
-def test_doubt_makes_dearer_in_proportion_and_unknown_trust_does_not() -> None:
+def test_distrust_costs_in_proportion() -> None:
     loads = {
         0: load(queue_depth=0, trust_ratio=0.75),
         1: load(queue_depth=0, trust_ratio=1.0, error_ratio=0.5),
@@ -306,7 +306,7 @@ def test_doubt_makes_dearer_in_proportion_and_unknown_trust_does_not() -> None:
     assert bound(state_of(loads, count=3)).costs.fixed.tolist() == pytest.approx([0.5, 1.0, 0.0])
 
 
-def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind() -> None:
+def test_untrusted_endpoint_is_tried_with_sound_fallbacks() -> None:
     """It needs some requests to earn trust back, and those should fail no client."""
     state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.1), 2: IDLE}, count=3)
     picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
@@ -334,7 +334,7 @@ def test_one_is_tried_until_its_trust_is_whole() -> None:
         assert {*numbers[1:]} == {0, 2}
 
 
-def test_one_that_is_picked_all_the_same_and_where_all_are_doubted_nobody_is_tried() -> None:
+def test_no_trial_without_need() -> None:
     busy = load(queue_depth=50, running=50, trust_ratio=1.0)
     state = state_of({0: busy, 1: load(queue_depth=0, running=0, trust_ratio=0.99)}, count=2)
     picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
@@ -365,13 +365,13 @@ def orders_of(state: PoolState, more: int = 40) -> set[tuple[int, ...]]:
     return {tuple(map(number, pick.endpoints)) for pick in picks if not pick.trial}
 
 
-def test_one_that_is_full_and_trusted_stands_before_those_that_are_not() -> None:
+def test_full_endpoint_goes_before_untrusted_ones() -> None:
     full, doubted = load(queue_depth=0, memory_used_ratio=0.99), load(queue_depth=0, trust_ratio=0.02)
     state = state_of({0: IDLE, 1: full, 2: doubted, 3: doubted})
     assert orders_of(state) == {(0, 1, 2), (0, 1, 3)}
 
 
-def test_behind_the_trusted_heavier_ones_stand_first_and_those_that_may_hang_last() -> None:
+def test_spares_are_ordered_by_weight_and_hangs() -> None:
     doubted = load(queue_depth=0, trust_ratio=0.02)
     weights = dict(zip((f"10.0.0.{n}:8000" for n in range(4)), (2000, 100, 900, 50), strict=True))
     state = state_of({0: IDLE, **dict.fromkeys((1, 2, 3), doubted)}, weights=weights)
@@ -420,7 +420,7 @@ def test_fallbacks_stand_in_other_fault_domains() -> None:
     assert order_of(domained([0, 1, 1.1, 1.2, 1.3], ["a", "a", "b", "b", "c"])) == [0, 2, 4]
 
 
-def test_a_fallback_elsewhere_that_is_much_dearer_does_not_go_first() -> None:
+def test_much_dearer_fallback_does_not_go_first() -> None:
     assert order_of(domained([0, 1, 2.5, 2.6], ["a", "a", "b", "b"])) == [0, 1, 2]
 
 
@@ -433,7 +433,7 @@ def test_without_fallbacks_domains_change_nothing() -> None:
     assert order_of(domained([0, 1, 2], ["a", "a", "b"], PickSettings(fallbacks=0))) == [0]
 
 
-def test_a_warm_engine_that_hangs_loses_its_prompts_before_any_gauge_moves() -> None:
+def test_hanging_warm_engine_loses_its_prompts_at_once() -> None:
     """It holds what it got and finishes nothing, while its peers go on finishing theirs."""
     state, now = state_of(count=4), NOW
     addresses = state.shape.addresses
@@ -461,7 +461,7 @@ def refresh(state: PoolState, now: float) -> None:
     state.refresh(LoadColumns.of(state.shape, signals, {}, {}), SETTINGS, now)
 
 
-def test_an_engine_that_refuses_everything_at_once_draws_no_more_than_its_share() -> None:
+def test_engine_that_refuses_all_gets_its_share_only() -> None:
     """4xx is no fault, so nothing marks it; it must not swallow the traffic for being idle."""
     state, chosen = state_of(count=4), Counter[int]()
     open_at: dict[str, list[float]] = {address: [] for address in state.shape.addresses}

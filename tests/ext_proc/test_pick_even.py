@@ -90,7 +90,7 @@ def test_equal_engines_get_equal_shares_under_load() -> None:
     assert max(ratios) <= 1.15, ratios
 
 
-def test_long_and_short_prompts_beside_each_other_make_nobody_fast() -> None:
+def test_mixed_prompt_lengths_make_no_engine_fast() -> None:
     """Conversations that go on cost their engines little work each, and new ones much."""
     random = Random(7)
     turns = []

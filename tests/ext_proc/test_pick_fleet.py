@@ -177,9 +177,7 @@ def conversations(rate: float, seconds: float = 20.0, tokens: int = 1500) -> lis
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("rate", [22.0, 40.0])
-def test_one_hot_system_prompt_spreads_over_the_engines_that_its_load_needs(
-    workers: int, rate: float
-) -> None:
+def test_hot_system_prompt_spreads_with_its_load(workers: int, rate: float) -> None:
     """By a fixed price of cold work all of it went to two engines of four, and waited there."""
     ran = Fleet(workers=workers).run(one_system_prompt(rate))
     assert ran.busiest_over_mean <= 1.5
@@ -187,7 +185,7 @@ def test_one_hot_system_prompt_spreads_over_the_engines_that_its_load_needs(
 
 
 @pytest.mark.parametrize(("workers", "most"), [(1, 1.25), (4, 1.5)])
-def test_a_new_hot_prefix_spreads_at_once_whatever_was_hot_before_it(workers: int, most: float) -> None:
+def test_new_hot_prefix_spreads_at_once(workers: int, most: float) -> None:
     """Held against all of the window, it stayed on one engine until it outgrew what was over: 1.5 and 2.1."""
     phases = after_each_other([(40.0, 18.0), (15.0, 24.0)])
     ran = Fleet(workers=workers).run([turn for turns in phases for turn in turns])
@@ -195,7 +193,7 @@ def test_a_new_hot_prefix_spreads_at_once_whatever_was_hot_before_it(workers: in
     assert max(counts.values()) * 4 / counts.total() <= most
 
 
-def test_a_prefix_that_was_seldom_asked_for_and_now_is_spreads_as_a_new_one() -> None:
+def test_rare_prefix_that_becomes_hot_spreads_as_a_new_one() -> None:
     """Some requests long ago do not make it as old as the traffic beside it."""
     busy, new = after_each_other([(40.0, 18.0), (15.0, 12.0)])
     random = Random(9)
@@ -208,13 +206,13 @@ def test_a_prefix_that_was_seldom_asked_for_and_now_is_spreads_as_a_new_one() ->
     assert max(counts.values()) * 4 / counts.total() <= 1.4
 
 
-def test_at_little_load_a_hot_system_prompt_is_computed_in_few_places() -> None:
+def test_hot_prompt_at_low_load_stays_on_few_engines() -> None:
     """Spreading is no end in itself: where nobody waits, another engine gains nothing."""
     ran = Fleet().run(one_system_prompt(0.5, seconds=20))
     assert sum(1 for count in ran.requests.values() if count) <= 2
 
 
-def test_conversations_stay_with_their_engine_while_a_hot_prompt_spreads() -> None:
+def test_conversations_stay_while_a_hot_prompt_spreads() -> None:
     """Their own blocks keep their price, however hot another prefix is beside them."""
     talks = conversations(8.0)
     both = sorted([*talks, *one_system_prompt(15.0, seconds=20)], key=lambda turn: turn.at_seconds)

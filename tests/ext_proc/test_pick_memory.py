@@ -16,7 +16,7 @@ NAN = float("nan")
 # Sessions.
 
 
-def test_a_session_is_where_its_last_request_went_until_it_was_silent_for_too_long() -> None:
+def test_session_expires_after_silence() -> None:
     sessions = Sessions(entries=10, expiry_seconds=60.0)
     assert sessions.endpoint(1, 0.0) == ""
     sessions.note(1, "a:1", 0.0)
@@ -26,7 +26,7 @@ def test_a_session_is_where_its_last_request_went_until_it_was_silent_for_too_lo
     assert len(sessions) == 0
 
 
-def test_sessions_are_bounded_and_those_silent_for_longest_go_first() -> None:
+def test_sessions_are_bounded_and_the_oldest_go_first() -> None:
     sessions = Sessions(entries=3, expiry_seconds=1e9)
     for session in (1, 2, 3, 1, 4):
         sessions.note(session, "a:1", float(session))
@@ -85,7 +85,7 @@ def test_an_engine_whose_counters_fell_has_begun_anew(
     assert ticks(*progress) == list(restarted)
 
 
-def test_an_engine_that_refused_connections_and_answers_again_has_restarted() -> None:
+def test_engine_that_was_unreachable_has_restarted() -> None:
     nothing = (NAN,) * 5
     assert ticks(*nothing, reachable=(1, 0, 0, 1, 1)) == [False, False, False, True, False]
     assert ticks(*nothing, reachable=(1, 0, NAN, NAN, 1)) == [False, False, False, False, True]
@@ -163,5 +163,5 @@ def test_a_priority_is_the_headers_else_the_tenants_else_0(header: str, tenant: 
     assert admission.priority(settings, {"x-priority": header}, tenant) == priority
 
 
-def test_without_a_configured_header_clients_cannot_claim_a_priority() -> None:
+def test_priority_needs_a_configured_header() -> None:
     assert admission.priority(AdmissionSettings(), {"": "9", "x-priority": "9"}, "") == 0

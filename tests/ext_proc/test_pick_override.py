@@ -121,7 +121,7 @@ def test_when_it_ends_what_is_warm_there_goes_there_again() -> None:
     assert ask(made, LONG) == home
 
 
-def test_where_everybody_is_overridden_the_weights_share_everything_out() -> None:
+def test_weights_of_all_overridden_endpoints_share_all_picks() -> None:
     made = World(view_of(pool_of()))
     texts = [f"prompt {number} " * 200 for number in range(400)]
     override(made, {ENDS[0]: 100, ENDS[1]: 100, ENDS[2]: 400, ENDS[3]: 400})
@@ -136,7 +136,7 @@ def test_the_only_one_that_may_be_picked_is_picked_at_any_weight() -> None:
         assert made.route(whole(chat(f"{LONG} {number}"))).endpoints == (ENDS[0],)
 
 
-def test_what_served_while_its_peers_were_away_has_its_share_when_they_are_back() -> None:
+def test_debt_from_the_absence_of_peers_is_bounded() -> None:
     """Of the next 1,000 picks after 1,000 alone it got none: shares counted those who were away."""
     made = World(view_of(pool_of()))
     override(made, {ENDS[0]: 1000})
@@ -193,7 +193,7 @@ def test_what_is_owed_is_bounded_and_makes_it_cheaper() -> None:
     assert not made.closed(rows.rows).any()
 
 
-def test_an_override_that_is_told_again_goes_on_and_another_one_begins_anew() -> None:
+def test_changed_override_begins_without_credit() -> None:
     made, rows, both = quota(1000.0, 1000.0), candidates(2), np.array([1000.0, 1000.0])
     for _ in range(4):
         made.note(rows, 1)

@@ -141,7 +141,7 @@ def test_a_clock_that_steps_back_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("peers", [1, 2, 3, 4])
-def test_one_that_answers_at_once_counts_as_if_it_took_the_usual_time(peers: int) -> None:
+def test_instant_answers_count_as_usual_durations(peers: int) -> None:
     """Engines that refuse everything have nothing in flight, and would draw every pick."""
     engines = Engines(0.001, *[0.2] * peers)
     engines.run(5)
@@ -151,7 +151,7 @@ def test_one_that_answers_at_once_counts_as_if_it_took_the_usual_time(peers: int
     assert engines.slow() == [0] * (1 + peers), "its peers are not slow by comparison"
 
 
-def test_an_engine_that_is_faster_within_reason_keeps_its_advantage() -> None:
+def test_plausibly_faster_engine_keeps_its_advantage() -> None:
     engines = Engines(0.1, 0.3, 0.3)
     engines.run(5)
     assert engines.held() == [0, 0, 0]

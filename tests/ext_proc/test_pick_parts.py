@@ -116,7 +116,7 @@ def scored(state: PoolState, asked: PickRequest) -> list[float]:
 # Filters.
 
 
-def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> None:
+def test_every_part_in_the_settings_is_registered() -> None:
     assert set(FILTERS) == set(get_args(FilterName)) == set(PickSettings().filters)
     assert set(COST_TERMS) == set(get_args(ScorerName)) == {entry.name for entry in PickSettings().scorers}
     assert set(PICKERS) == set(get_args(PickerName))
@@ -133,9 +133,7 @@ def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> N
         ("memory", {"memory_used_ratio": 0.92}, {"memory_used_ratio": 0.91}),
     ],
 )
-def test_a_filter_leaves_out_what_it_is_for_and_nobody_of_whom_it_knows_nothing(
-    name: FilterName, bad: dict[str, float], good: dict[str, float]
-) -> None:
+def test_filter_keeps_unknown(name: FilterName, bad: dict[str, float], good: dict[str, float]) -> None:
     assert passing(name, [told(**bad), told(**good), Load()]) == [1, 2]
     assert passing(name, [told(**bad), told(**bad)]) == [0, 1], "passed over when nobody would be left"
 
@@ -147,7 +145,7 @@ def test_memory_is_passed_over_when_most_endpoints_are_full() -> None:
     assert passing("memory", [full, full, full, free]) == [0, 1, 2, 3]
 
 
-def test_only_endpoints_that_a_gateway_allows_are_left_and_none_when_none_is_there() -> None:
+def test_subset_keeps_allowed_endpoints_only() -> None:
     loads = [Load(), Load(), Load()]
     assert passing("subset", loads, subset=subset(("h:2", "h:0", "other:1"))) == [0, 2]
     assert passing("subset", loads, subset=subset(("other:1",))) is None
@@ -170,7 +168,7 @@ SPELT = (
 
 
 @given(st.lists(st.sampled_from(SPELT), max_size=6))
-def test_a_subset_filters_as_it_admits_in_whatever_way_it_is_spelt(entries: list[str]) -> None:
+def test_subset_filter_agrees_with_admits(entries: list[str]) -> None:
     allowed = subset(tuple(entries))
     shape = PoolShape.of(Pool("p", tuple(Endpoint(address, "p") for address in ADDRESSES)))
     rows = allowed.rows(shape.position, lambda: shape.hosts)
@@ -187,7 +185,7 @@ def test_only_those_that_are_not_trusted_are_tried() -> None:
     assert [found.place(address) for address in ("h:0", "h:1", "h:2", "h:9")] == [None, None, 0, None]
 
 
-def test_whoever_may_not_be_named_is_not_tried_either_in_whatever_order_filters_stand() -> None:
+def test_excluded_endpoints_get_no_trials_in_any_filter_order() -> None:
     loads = [told(trust_ratio=0.1), told(trust_ratio=0.1), told(trust_ratio=1.0)]
     shape = PoolShape.of(pool_of({}, {}, {}))
     fleet = FilterContext(shape, columns_of(shape, loads), PickSettings(), "m", subset(("h:1", "h:2")))
@@ -196,7 +194,7 @@ def test_whoever_may_not_be_named_is_not_tried_either_in_whatever_order_filters_
     assert (found.addresses, found.trials) == (("h:2",), ((1, "h:1"),))
 
 
-def test_whoever_hangs_or_is_away_is_no_spare_in_whatever_order_filters_stand() -> None:
+def test_absent_endpoints_are_no_spares_in_any_filter_order() -> None:
     doubtful = {"trust_ratio": 0.1}
     loads = [told(**doubtful), told(**doubtful, reachable=0.0), told(**doubtful, stalled=1.0), told()]
     shape = PoolShape.of(pool_of({}, {}, {}, {}))
@@ -208,7 +206,7 @@ def test_whoever_hangs_or_is_away_is_no_spare_in_whatever_order_filters_stand() 
 
 
 @pytest.mark.parametrize("filters", [("model",), ("subset", "healthy"), ("model", "subset", "model")])
-def test_filters_without_which_requests_would_fail_must_be_composed(filters: tuple[FilterName, ...]) -> None:
+def test_necessary_filters_are_required_in_settings(filters: tuple[FilterName, ...]) -> None:
     with pytest.raises(ValidationError, match="filters"):
         PickSettings(filters=filters)
 
@@ -223,7 +221,7 @@ def test_a_scorer_is_composed_once() -> None:
 BLOCK_SECONDS = 256 / 4 / 20_000
 
 
-def test_first_token_is_queue_ahead_and_cold_prefill_at_its_price() -> None:
+def test_first_token_is_queue_plus_priced_cold_prefill() -> None:
     state = state_of([told(queue_depth=3), told(queue_depth=0)], ONLY["first_token"])
     state.backlog.mean_cold_seconds = 0.5
     assert scored(state, question(2, {1: 6})) == pytest.approx(
@@ -231,7 +229,7 @@ def test_first_token_is_queue_ahead_and_cold_prefill_at_its_price() -> None:
     )
 
 
-def test_decode_load_counts_ours_others_and_what_only_the_engine_knows_of() -> None:
+def test_decode_load_counts_all_requests_in_flight() -> None:
     shape = PoolShape.of(pool_of({}, {}, {}))
     state = PoolState(pool_of({}, {}, {}))
     state.backlog.set_in_flight("h:0", 4, NOW)
@@ -242,7 +240,7 @@ def test_decode_load_counts_ours_others_and_what_only_the_engine_knows_of() -> N
     assert scored(state, question(3)) == pytest.approx([0.04, 0.03, 0.1 - UNCERTAIN / 100])
 
 
-def test_what_engines_tell_beyond_our_counts_is_averaged_because_gauges_lag() -> None:
+def test_requests_beyond_our_counts_are_averaged() -> None:
     """One scrape that is a second old must not make an engine look busy that we have just relieved."""
     state = state_of([told(running=0), told(running=0)], ONLY["decode_load"])
     shape = state.shape
@@ -254,7 +252,7 @@ def test_what_engines_tell_beyond_our_counts_is_averaged_because_gauges_lag() ->
     assert once < 0.01 < 0.099 < scored(state, question(2))[0] + UNCERTAIN / 100
 
 
-def test_weights_multiply_a_scorers_seconds_and_0_switches_it_off() -> None:
+def test_scorer_weight_multiplies_and_0_switches_off() -> None:
     loads = [told(queue_depth=0, trust_ratio=0.5), told(queue_depth=0, trust_ratio=1.0)]
     for weight in (0.0, 1.0, 3.0):
         settings = PickSettings(scorers=(ScorerSettings(name="trust", weight=weight),))
@@ -293,7 +291,7 @@ def test_an_adapter_that_all_want_is_cheap_to_load_once_more() -> None:
 def test_adapters_are_bounded_and_stay_with_their_endpoints() -> None:
     adapters = Adapters(2, WINDOW_SECONDS)
     for number in range(MOST + 50):
-        adapters.note(str(number), 1, NOW)
+        adapters.note(str(number), 1, NOW, 0.0)
     assert len(adapters) == MOST
     assert adapters.missing("0", 0.0) is None
     moved = adapters.moved_to(np.array([1, -1]))
@@ -302,7 +300,7 @@ def test_adapters_are_bounded_and_stay_with_their_endpoints() -> None:
     assert missing.tolist() == [False, True]
 
 
-def test_a_new_adapter_is_held_against_what_came_since_it_was_first_asked_for() -> None:
+def test_new_adapter_is_compared_since_its_first_request() -> None:
     """Held against all of the window, it would wait on one endpoint until it has outgrown what is over."""
     adapters, demand = Adapters(4, WINDOW_SECONDS), Demand(WINDOW_SECONDS)
     for adapter, times in (("old", 400), ("new", 40)):
@@ -315,14 +313,14 @@ def test_a_new_adapter_is_held_against_what_came_since_it_was_first_asked_for() 
     assert adapters.moved_to(np.array([0, 1])).uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(10)
 
 
-def test_a_session_takes_its_bonus_off_its_last_endpoint_and_nothing_where_that_is_no_candidate() -> None:
+def test_session_bonus_needs_a_candidate() -> None:
     assert seconds("session", [Load()] * 3, question(3, session="h:1")) == [0, -0.05, 0]
     gone = [Load(), told(reachable=0.0), Load()]
     assert seconds("session", gone, question(3, session="h:1")) == [0, 0]
     assert seconds("session", [Load()] * 2, question(2)) == [0, 0]
 
 
-def test_a_session_moves_when_staying_costs_more_than_its_bonus_and_goes_back() -> None:
+def test_session_moves_when_staying_costs_too_much() -> None:
     settings = PickSettings(sessions=SessionSettings(bonus_seconds=0.05))
     state = state_of([told(queue_depth=0)] * 2, settings)
     for in_flight, stays in ((0, True), (2, True), (40, False), (2, True)):
@@ -360,13 +358,13 @@ class Asked:
         return self.counts, np.full(self.counts.size, total)
 
 
-def test_what_is_asked_for_within_its_holders_fair_share_costs_the_full_price() -> None:
+def test_demand_within_the_fair_share_costs_the_full_price() -> None:
     shares = np.full(4, 0.25)
     each = prices(3.0, np.array([25.0, 5.0]), 100.0, np.array([2, 0, 0, 0]), shares)
     assert each.tolist() == [3.0, 3.0]
 
 
-def test_the_price_falls_with_the_demand_that_holders_cannot_take_in_their_share() -> None:
+def test_price_falls_with_demand_beyond_the_fair_share() -> None:
     shares = np.full(4, 0.25)
     counts = np.array([100.0, 40.0, 40.0, 1.0])
     one = prices(3.0, counts, 100.0, np.array([4, 0, 0, 0]), shares)
@@ -390,7 +388,7 @@ def test_priced_bytes_are_those_of_the_blocks_that_are_not_held() -> None:
     assert left.tolist() == [50 + 100 + 300 + 150, 100 + 300 + 150, 300 + 150, 150]
 
 
-def test_a_count_fades_with_its_window_and_never_grows_by_a_clock_that_steps_back() -> None:
+def test_count_fades_and_never_grows_by_itself() -> None:
     demand = Demand(30.0)
     for _ in range(10):
         demand.add(NOW)
@@ -401,7 +399,7 @@ def test_a_count_fades_with_its_window_and_never_grows_by_a_clock_that_steps_bac
     assert demand.at(NOW + 3000) < 1e-9
 
 
-def test_a_hot_prefix_is_priced_lower_and_a_conversation_behind_it_is_not() -> None:
+def test_hot_prefix_is_priced_lower_than_a_conversation() -> None:
     state = state_of([told(queue_depth=0)] * 4, ONLY["first_token"])
     for _ in range(100):
         state.demand("m").add(NOW)
@@ -454,14 +452,14 @@ def test_cheapest_goes_by_cost_alone() -> None:
     assert first_by("cheapest", candidates, 2) == [1, 2]
 
 
-def test_rendezvous_chooses_among_those_within_the_slack_the_others_follow_by_cost() -> None:
+def test_rendezvous_chooses_within_the_slack() -> None:
     order = first_by("rendezvous", scored_at([1.0, 1.2, 1.24, 5.0, 4.0], [0] * 5, [3.0] * 5), 5)
     assert set(order[:3]) == {0, 1, 2}
     assert order[3:] == [4, 3]
     assert first_by("rendezvous", scored_at([1.0, 1.2, 1.24, 5.0], [0] * 4, [0.0] * 4)) == [0, 1, 2, 3]
 
 
-def test_the_slack_grows_with_what_goes_through_workers_that_tell_nothing() -> None:
+def test_slack_grows_with_unshared_traffic() -> None:
     candidates = scored_at([1.0 + row / 10 for row in range(8)], [0] * 8, [0.8] * 8)
     alone, apart = (first_by("rendezvous", candidates, 8, apart_share=share) for share in (0.0, 0.75))
     assert alone == sorted(range(8))
@@ -486,13 +484,13 @@ def test_no_endpoint_stands_twice_where_a_near_one_holds_less() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 16])
 @pytest.mark.parametrize("size", [5, 128, 129, 500])
-def test_the_smallest_are_found_in_order_and_equal_ones_by_position(size: int, count: int) -> None:
+def test_smallest_are_in_order_and_ties_by_position(size: int, count: int) -> None:
     column = np.random.default_rng(size).integers(0, 20, size).astype(float)
     wanted = column.argsort(kind="stable")[:count].tolist()
     assert smallest(column, count).tolist() == wanted
 
 
-def test_prompts_that_share_what_all_hold_are_spread_by_what_follows_it() -> None:
+def test_prompts_after_a_common_prefix_are_spread() -> None:
     """With the leading block's hash, all of them would go to the same one in every tie."""
     chosen = set()
     for seed in range(40):

@@ -44,7 +44,7 @@ def test_a_rate_over_few_tokens_is_nobodys_own(tokens: float) -> None:
 
 
 @pytest.mark.parametrize("tokens", [3e4, 3e5, 3e6])
-def test_the_fixed_time_of_short_prompts_makes_nobody_slow_however_many_they_are(tokens: float) -> None:
+def test_fixed_time_of_short_prompts_makes_no_engine_slow(tokens: float) -> None:
     """60 tokens left of warm prompts, in a step of 10 ms each, beside prompts that nobody holds."""
     rates = Engines((5_000.0, tokens, 60.0), (26_000.0, tokens, 3_000.0), (5_500.0, tokens, 60.0)).rates()
     assert max(rates) / min(rates) == pytest.approx(1.0)
@@ -76,7 +76,7 @@ def test_rates_are_those_of_the_rows_that_are_asked_for() -> None:
     assert engines.rates([2, 3]) == pytest.approx([5_000] * 2, rel=0.05)
 
 
-def test_who_is_new_has_the_pools_rate_and_who_stays_keeps_its_own() -> None:
+def test_new_endpoint_has_the_pools_rate() -> None:
     engines = Engines((20_000.0, 1e6, 2e3), (20_000.0, 1e6, 2e3), (5_000.0, 1e6, 2e3))
     moved = engines.prefill.moved_to(np.array([2, 0, -1]))
     slow, fast, new = moved.rates(slice(None), DEFAULT, 4.0).tolist()

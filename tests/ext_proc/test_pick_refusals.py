@@ -83,7 +83,7 @@ class Site:
 
 @pytest.mark.parametrize("others", [0.0, 30.0, 90.0])
 @pytest.mark.parametrize("refusing", [1, 2])
-def test_engines_that_refuse_at_once_draw_no_more_than_their_share(refusing: int, others: float) -> None:
+def test_engines_that_refuse_at_once_get_their_share_only(refusing: int, others: float) -> None:
     """With others' requests, which they refuse as well, they looked emptier: two of four drew all of ours."""
     site = Site(refusing)
     site.run(30.0, others, 3.0)

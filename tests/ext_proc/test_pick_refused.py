@@ -46,7 +46,7 @@ def miss_of(pick: PickResult, served: str = "") -> Missed:
     return Missed(pick.prompt, pick.endpoints[0], served, pick.serial, pick.request)
 
 
-def test_what_was_refused_is_not_warm_there_and_its_repeat_goes_elsewhere() -> None:
+def test_refused_prompt_is_not_warm_and_goes_elsewhere() -> None:
     made = world()
     first = ask(made, LONG)
     refuse(made, first)
@@ -125,7 +125,7 @@ def test_where_all_have_refused_somebody_is_picked_all_the_same() -> None:
         refuse(made, pick)
 
 
-def test_an_endpoint_is_avoided_for_seconds_and_by_this_prompt_alone() -> None:
+def test_refusal_diverts_only_its_prompt_for_seconds() -> None:
     made = world()
 
     def endpoints_of_cold_repeats() -> set[str]:
@@ -234,7 +234,7 @@ def test_unknown_prompts_and_endpoints_change_nothing() -> None:
     assert made.director.warmth.held(pick.endpoints[0]) == held
 
 
-def test_an_endpoint_that_left_and_blocks_of_another_size_upset_nothing() -> None:
+def test_refusals_of_former_endpoints_are_ignored() -> None:
     made = world()
     pick = ask(made, LONG)
     made.store.publish(view_of(pool_of(count=1, base=9)))
@@ -252,7 +252,7 @@ def test_an_endpoint_that_left_and_blocks_of_another_size_upset_nothing() -> Non
     assert ask(made, LONG).endpoints
 
 
-def test_who_has_just_refused_is_tried_later_and_with_another_prompt() -> None:
+def test_trial_after_a_refusal_waits() -> None:
     """Engines' 4xx are not tried again elsewhere: each trial may cost a client its answer."""
     made = world()
     interval = made.settings.ext_proc.pick.trial_interval_seconds
@@ -298,7 +298,7 @@ def test_what_is_told_twice_is_taken_back_once() -> None:
     assert made.director.warmth.held(picks[0].endpoints[0]) == 0
 
 
-def test_another_workers_refusal_takes_nothing_from_an_equal_prompt_of_ours() -> None:
+def test_refusal_of_another_worker_keeps_our_equal_prompt() -> None:
     ours, theirs = world(), world()
     pick = ask(ours, LONG, headers={"x-session-id": "s1"})
     ours.director.missed(miss_of(ask(theirs, LONG)))
@@ -307,7 +307,7 @@ def test_another_workers_refusal_takes_nothing_from_an_equal_prompt_of_ours() ->
 
 
 @pytest.mark.parametrize("bad", [{"max_tokens": 10**9}, {"messages": "Why?"}])
-def test_one_bad_request_moves_nobody_else_with_the_same_system_prompt(bad: dict[str, Any]) -> None:
+def test_bad_request_diverts_no_other_with_its_prefix(bad: dict[str, Any]) -> None:
     """Short questions fill no block of their own, and parameters none at all."""
 
     def asked(made: World, question: str, more: Mapping[str, Any]) -> PickResult:
@@ -340,7 +340,7 @@ def test_nothing_is_noted_where_nobody_tells() -> None:
     assert sent.take_back(2, 2, "a:1") is None
 
 
-def test_prompts_that_wait_are_bounded_in_all_their_blocks_and_in_time() -> None:
+def test_sent_prompts_are_bounded_in_blocks_and_time() -> None:
     sent = SentPrompts(tracks=True)
     for number in range(1, 201):
         sent.note(noted(number, list(range(5000))))

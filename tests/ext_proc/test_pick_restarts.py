@@ -57,7 +57,7 @@ def test_an_engine_that_went_on_while_it_was_away_is_warm() -> None:
     assert (pick.reason, pick.endpoints[0]) == (Reason.WARM, first)
 
 
-def test_an_engine_that_is_forgotten_is_not_compared_with_what_it_was() -> None:
+def test_forgotten_engine_is_not_compared() -> None:
     """Its address may be another engine's by then, and what is sent there meanwhile counts."""
     made = World()
     publish(made, dict.fromkeys(ENDS, BEFORE))

@@ -118,9 +118,7 @@ def test_every_legal_prompt_shape_is_picked_for(body: dict[str, Any]) -> None:
         (b"--x\r\nContent-Disposition: form-data\r\n\r\n", {Reason.NOT_JSON}),
     ],
 )
-def test_hostile_bodies_raise_nothing_and_the_next_request_is_routed(
-    body: bytes, reasons: set[Reason]
-) -> None:
+def test_hostile_bodies_raise_nothing(body: bytes, reasons: set[Reason]) -> None:
     world = World(view_of(pool_of()))
     assert world.route(whole(body)).reason in reasons
     assert world.route(whole(chat(LONG))).endpoints
@@ -178,7 +176,7 @@ def test_a_model_that_nobody_serves_is_no_pick() -> None:
         ("", None, None),
     ],
 )
-def test_the_pool_is_the_routes_cluster_else_the_one_that_names_the_model(
+def test_pool_is_the_cluster_otherwise_that_of_the_model(
     cluster: str, model: str | None, expected: str | None
 ) -> None:
     view = view_of(pool_of("a", base=1, models=("m",)), pool_of("b", base=2, models=("m", "only-b")))
@@ -199,7 +197,7 @@ def test_an_endpoint_that_leaves_takes_its_warmth_along() -> None:
     assert first not in moved.endpoints
 
 
-def test_an_endpoint_that_returns_within_the_grace_is_as_warm_as_before() -> None:
+def test_endpoint_that_returns_in_time_is_still_warm() -> None:
     """Discovery may lose an endpoint for a moment; what it is warm for is forgotten only after the grace."""
     world = World(view_of(pool_of()))
     first = world.route(whole(chat(LONG))).endpoints[0]
@@ -217,7 +215,7 @@ def test_an_endpoint_that_returns_within_the_grace_is_as_warm_as_before() -> Non
     assert world.director.warmth.held(first) == 0
 
 
-def test_an_endpoint_that_leaves_and_returns_with_requests_in_flight_counts_them() -> None:
+def test_returned_endpoint_counts_its_requests_in_flight() -> None:
     world = World(view_of(pool_of(count=1)))
     token = world.director.started(world.route(whole(chat(LONG))).endpoints[0])
     world.store.publish(view_of(Pool("p")))
@@ -251,7 +249,7 @@ def test_the_index_never_exceeds_its_limit() -> None:
     assert world.director.warmth.held("10.0.0.0:80") == 20
 
 
-def test_no_more_blocks_of_a_prompt_are_looked_up_than_the_limit_says() -> None:
+def test_looked_up_blocks_are_limited() -> None:
     world = World(view_of(pool_of(count=1)), limits={"prompt_blocks": 5})
     world.route(whole(chat("z" * 100_000)))
     assert world.director.warmth.held("10.0.0.0:80") == 5

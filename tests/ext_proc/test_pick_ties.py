@@ -58,7 +58,7 @@ class Idle:
         return np.bincount(rows, minlength=len(self.addresses)).tolist()
 
 
-def test_one_prompt_below_a_block_sent_over_and_over_goes_in_turn() -> None:
+def test_repeated_short_prompt_takes_turns() -> None:
     counts = Idle().counts(100, [], 60, [0] * 4)
     assert max(counts) - min(counts) <= 3
 
@@ -68,7 +68,7 @@ def test_one_prompt_that_all_hold_goes_in_turn() -> None:
     assert max(counts) - min(counts) <= 3
 
 
-def test_one_prompt_goes_in_turn_among_those_who_hold_it_and_to_nobody_else() -> None:
+def test_repeated_prompt_takes_turns_among_its_holders() -> None:
     counts = Idle().counts(90, [5, 6, 7], 3 * BLOCK + 60, [3, 0, 3, 3])
     assert counts[1] == 0
     assert max(counts) - min(counts[:1] + counts[2:]) <= 3
@@ -79,7 +79,7 @@ def test_turns_are_in_proportion_to_weights() -> None:
     assert counts == pytest.approx([100, 50, 50], abs=6)
 
 
-def test_a_new_prefix_is_still_placed_by_its_hash_whoever_got_the_fewest() -> None:
+def test_new_prefix_is_placed_by_its_hash() -> None:
     """Workers that do not talk place it alike: each asks rendezvous hashing, not its own counts."""
     blocks = [77, 78, 79]
     first = Idle().send(blocks, 3 * BLOCK, [0] * 4)
@@ -89,7 +89,7 @@ def test_a_new_prefix_is_still_placed_by_its_hash_whoever_got_the_fewest() -> No
     assert {busy.send(blocks, 3 * BLOCK, [0] * 4) for _ in range(5)} == {first}
 
 
-def test_what_was_given_fades_and_who_is_new_has_nothing_to_catch_up_with() -> None:
+def test_recent_counts_fade_and_new_endpoints_begin_at_the_mean() -> None:
     backlog = Backlog(("a:1", "b:1"))
     backlog.fade(NOW)
     for _ in range(8):
@@ -100,7 +100,7 @@ def test_what_was_given_fades_and_who_is_new_has_nothing_to_catch_up_with() -> N
     assert moved.recent_requests.tolist() == pytest.approx([8 / np.e, 0, 4 / np.e])
 
 
-def test_where_all_have_refused_a_request_or_had_their_share_load_decides_as_ever() -> None:
+def test_load_decides_between_equal_tiers() -> None:
     """An hour of cost at each made ties 36 s wide: most requests went to the two that had 4 s of queue."""
     loads = {0: load(queue_depth=0), 1: load(queue_depth=40), 2: load(queue_depth=40)}
     state = state_of(loads, count=3)
@@ -111,7 +111,7 @@ def test_where_all_have_refused_a_request_or_had_their_share_load_decides_as_eve
         assert bound(state).pick(replace(question, refused_by=everybody)).result.endpoints[0] == everybody[0]
 
 
-def test_behind_those_who_have_not_refused_it_stand_the_others_each_once() -> None:
+def test_refusing_endpoints_come_last_and_once() -> None:
     state = state_of({0: load(queue_depth=5), 1: load(queue_depth=9), 2: load(queue_depth=0)}, count=3)
     addresses = state.shape.addresses
     pick = bound(state).pick(replace(ask().of(state), refused_by=addresses[2:])).result

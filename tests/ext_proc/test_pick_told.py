@@ -42,7 +42,7 @@ def test_without_any_signal_conversations_stay() -> None:
         assert len(seen) == 1
 
 
-def test_without_any_signal_workers_agree_and_new_prompts_go_by_weights() -> None:
+def test_workers_agree_without_any_signal() -> None:
     view = view_of(pool_of(), loaded=False)
     weights = {f"10.0.0.{n}:80": weight for n, weight in enumerate((2000, 1000, 500, 500))}
     random, counts = Random(2), Counter[str]()
@@ -65,7 +65,7 @@ def test_a_gpus_memory_is_no_engines_unless_the_settings_say_so() -> None:
         assert shares(loads, **chosen) == [0, 1]
 
 
-def test_an_engine_that_tells_no_kv_cache_is_as_full_as_its_peers() -> None:
+def test_engine_without_kv_signal_is_as_full_as_its_peers() -> None:
     """Neither the GPU's figure nor a 0 stands for what is unknown."""
     silent = told(gpu_memory_used_ratio=0.95, queue_depth=0)
     assert min(shares([silent, told(memory_used_ratio=0.2, queue_depth=0)])) > 0.4

@@ -47,7 +47,7 @@ def test_all_in_doubt_together_get_a_quarter() -> None:
     assert max(counts[:3]) - min(counts[:3]) <= 1, "in turn"
 
 
-def test_of_a_conversation_that_is_warm_elsewhere_it_gets_half_as_much() -> None:
+def test_warm_conversations_are_tried_half_as_often() -> None:
     made = World(view_of(pool_of()))
     home = ask(made, LONG, {}, 1.0)
     doubted = {next(address for address in ENDS if address != home): FLOOR}

@@ -57,7 +57,7 @@ def publish(made: World, **loads: Mapping[str, float]) -> None:
 # Sessions.
 
 
-def test_a_session_stays_where_it_is_when_its_prompts_have_nothing_in_common() -> None:
+def test_session_stays_with_unrelated_prompts() -> None:
     made = world()
     firsts = {
         made.route(whole(chat(f"{n} {SHORT}"), headers={"x-session-id": "s1"})).endpoints[0]
@@ -68,7 +68,7 @@ def test_a_session_stays_where_it_is_when_its_prompts_have_nothing_in_common() -
     assert len(others) > 1
 
 
-def test_a_field_of_the_body_names_the_session_where_no_header_does() -> None:
+def test_body_field_names_the_session_without_a_header() -> None:
     made = world(sessions={"field": "metadata.user_id"})
     bodies = [chat(f"{n} {SHORT}", metadata={"user_id": "u"}) for n in range(20)]
     assert len({made.route(whole(body)).endpoints[0] for body in bodies}) == 1
@@ -101,7 +101,7 @@ def test_a_session_does_not_follow_a_trial() -> None:
     assert made.route(whole(chat(SHORT), headers=headers)).endpoints[0] == home
 
 
-def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothing_else_is() -> None:
+def test_headers_alone_need_a_session_for_a_pick() -> None:
     made = world()
     told = {METHOD: "POST", "x-session-id": "s1"}
 
@@ -118,7 +118,7 @@ def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothi
 # Tenants and adapters.
 
 
-def test_tenants_share_what_is_warm_unless_engines_keep_them_apart() -> None:
+def test_tenants_share_warmth_unless_engines_separate_them() -> None:
     for apart, reason in ((False, Reason.WARM), (True, Reason.COLD)):
         made = world(tenant_header="x-tenant", tenants_apart=apart)
         made.route(whole(chat(LONG), headers={"x-tenant": "a"}))
@@ -132,7 +132,7 @@ def test_an_adapter_goes_where_it_was_loaded() -> None:
     assert len({made.route(whole(body)).endpoints[0] for body in bodies[:5]}) == 1
 
 
-def test_models_of_an_engine_that_serves_several_are_adapters_too() -> None:
+def test_further_models_of_an_engine_are_adapters() -> None:
     made = World(view_of(pool_of(models=("m", "poet", "coder"))))
     chosen = {
         model: {made.route(whole(chat(f"{n} {SHORT}", model))).endpoints[0] for n in range(4)}
@@ -144,7 +144,7 @@ def test_models_of_an_engine_that_serves_several_are_adapters_too() -> None:
 # What the index has forgotten.
 
 
-def test_who_had_a_prompts_beginning_gets_it_again_when_nobody_holds_it_any_more() -> None:
+def test_earlier_holder_of_a_beginning_is_preferred() -> None:
     """The engine may still have it in host memory: a guess that costs nothing where all else is equal."""
     hashed = world().route(whole(chat(LONG))).endpoints[0]
     made = World(view_of(pool_of(), capacity=2000.0))
@@ -182,7 +182,7 @@ def test_a_pick_names_only_endpoints_that_the_gateway_allows() -> None:
     assert made.route(whole(chat(LONG), subset=())).reason is Reason.NO_ENDPOINT
 
 
-def test_gateways_that_send_ever_new_subsets_do_not_grow_the_tables() -> None:
+def test_new_subsets_do_not_grow_the_tables() -> None:
     made = world()
     for number in range(500):
         made.route(whole(chat(SHORT), subset=("10.0.0.1", f"10.9.9.{number}")))
@@ -247,7 +247,7 @@ class Events:
         self.expected_at.append(address)
 
 
-def test_picks_go_by_what_engines_tell_where_they_do() -> None:
+def test_picks_use_kv_events() -> None:
     made = world()
     events = Events("10.0.0.2:80")
     made.director._kv = events  # type: ignore[assignment]
@@ -298,7 +298,7 @@ def test_by_default_nobody_is_refused_however_full_all_are() -> None:
     assert (pick.refusal, len(pick.endpoints)) == (None, 3)
 
 
-def test_when_all_are_past_their_limit_low_priorities_are_refused_and_others_go_on() -> None:
+def test_low_priorities_are_refused_past_the_limit() -> None:
     made = world(admission=LIMIT)
     publish(made, **OVERLOADED)
 
@@ -315,7 +315,7 @@ def test_when_all_are_past_their_limit_low_priorities_are_refused_and_others_go_
     assert ask("-1").endpoints[0] == "10.0.0.2:80"
 
 
-def test_a_tenants_priority_counts_and_waits_of_our_own_making_too() -> None:
+def test_tenant_priority_and_own_waits_count() -> None:
     limit = {"most_wait_seconds": 5.0, "tenant_priorities": {"batch": -1}}
     made = world(admission=limit, tenant_header="x-tenant")
     request = whole(chat(LONG), headers={"x-tenant": "batch"})
