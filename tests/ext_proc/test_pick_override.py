@@ -216,7 +216,8 @@ def test_who_stays_keeps_its_account() -> None:
 
 
 def test_weights_that_are_not_known_count_as_their_peers() -> None:
-    made = quota(float("nan"), 500.0, 0.0)
+    made = quota(float("nan"), 500.0, 0.0, overridden=(0, 2))
     for _ in range(3):
         made.note(candidates(3), 1)
-    assert made.seconds(slice(None))[0] == pytest.approx(-CREDIT_SECONDS * 0.5)
+    # The weight 0 is none as well.
+    assert made.seconds(slice(None))[[0, 2]] == pytest.approx([-CREDIT_SECONDS * 0.5] * 2)

@@ -155,3 +155,9 @@ def test_plausibly_faster_engine_keeps_its_advantage() -> None:
     engines = Engines(0.1, 0.3, 0.3)
     engines.run(5)
     assert engines.held() == [0, 0, 0]
+
+
+def test_request_from_before_the_first_event_counts() -> None:
+    pace = Pace(2)
+    pace.note(0, 1, 0, 1.0)
+    assert pace.judge(np.zeros(2), 1.0, 2.0, 1000.0) is not None

@@ -257,6 +257,12 @@ def test_scorer_weight_multiplies_and_0_switches_off() -> None:
     for weight in (0.0, 1.0, 3.0):
         settings = PickSettings(scorers=(ScorerSettings(name="trust", weight=weight),))
         assert scored(state_of(loads, settings), question(2)) == pytest.approx([weight, 0])
+        # The same of a term that depends on the prompt.
+        settings = PickSettings(scorers=(ScorerSettings(name="session", weight=weight),))
+        bonus = settings.sessions.bonus_seconds
+        assert scored(state_of(loads, settings), question(2, session="h:1")) == pytest.approx(
+            [0, -weight * bonus]
+        )
 
 
 def test_distance_counts_where_both_sides_say_where_they_are() -> None:
