@@ -1,4 +1,4 @@
-"""Who can serve: a pool's endpoints as numpy columns. Built per membership and per tick, not per request."""
+"""A pool's endpoints as numpy columns. Built per membership and per tick, not per request."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from fleet.signals import SignalTable
 
 MOST_APART: Final = 16
-"""Sets of endpoints that are asked for one after the other, where it is not known which one is meant."""
+"""Sets of endpoints that are compared one after the other, if a request may mean any of them."""
 
 
 @dataclass(frozen=True)
 class PoolShape:
-    """What changes only with the membership: addresses, their hashes and who serves which model."""
+    """What changes only with the membership: addresses, their hashes and their models."""
 
     name: str
     addresses: tuple[str, ...]
@@ -42,7 +42,7 @@ class PoolShape:
     only_model: str | None
     """The model, when every endpoint serves exactly this one."""
     domains: tuple[int, ...]
-    """One bit for each fault domain that some of the endpoints share; empty when that tells nobody apart."""
+    """One bit for each fault domain that some of the endpoints share; empty if there is no such domain."""
     localities: tuple[Locality, ...]
     several: bool
     """Whether an endpoint serves several models by name: one engine's are adapters of its own model."""
@@ -76,22 +76,22 @@ class PoolShape:
 
     @cached_property
     def models_apart(self) -> tuple[str, ...]:
-        """One model for each set of endpoints that serve the same; empty when there are more than a few."""
-        # Models that nobody names are one: whoever takes every model serves it.
+        """One model for each set of endpoints with equal models; empty if there are more than a few."""
+        # Models that no endpoint names are one: the endpoints that take every model serve it.
         named = {rows.tobytes(): model for model, rows in self.rows_by_model.items()}
         apart = (*named.values(), "") if self.rows_of_any.size else tuple(named.values())
         return apart if len(apart) <= MOST_APART else ()
 
     @cached_property
     def hosts(self) -> Mapping[str, Mapping[str, int]]:
-        """Positions by host and port, for subsets that are spelt in other ways than addresses."""
+        """Positions by host and port, for entries of subsets that are not spelt as addresses."""
         return by_host(self.position)
 
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
-        """Return the model that a request means here, None when that is not certain.
+        """Return the model that a request means here, None if that is uncertain.
 
-        A body that names none means the pool's only model. In a cut body the name may follow later, so
-        endpoints that take every model are no answer there.
+        A body without a model means the pool's only model. In a cut body the name may follow later, so
+        endpoints that take every model are no answer then.
         """
         if named is not None:
             return named
@@ -100,7 +100,7 @@ class PoolShape:
         return "" if complete else None
 
     def rows(self, model: str) -> NDArray[np.intp]:
-        """Positions of the endpoints that serve `model`; empty for one that nobody serves."""
+        """Positions of the endpoints that serve `model`."""
         return self.rows_by_model.get(model, self.rows_of_any)
 
     def names(self, model: str | None) -> bool:
@@ -109,7 +109,7 @@ class PoolShape:
 
 
 def _domains(pool: Pool) -> tuple[int, ...]:
-    """Endpoints with a common bit fail as one. A domain of one endpoint, or of all, tells nobody apart."""
+    """Endpoints with a common bit fail as one. A domain of one endpoint, or of all, has no bit."""
     members = Counter(domain for endpoint in pool.endpoints for domain in {*endpoint.fault_domains})
     shared = [domain for domain, count in members.items() if 1 < count < len(pool.endpoints)]
     bits = {domain: 1 << number for number, domain in enumerate(shared)}
@@ -130,9 +130,9 @@ class LoadColumns:
     weights: NDArray[np.float64]
     """NaN where there is none."""
     in_flight_elsewhere: NDArray[np.float64]
-    """Requests in flight by other workers; 0 where none is told of."""
+    """Requests in flight by other workers; 0 without a report."""
     overridden: NDArray[np.bool_]
-    """Whose weight an operator has set."""
+    """Whether an operator has set the weight."""
 
     @classmethod
     def of(
@@ -143,7 +143,7 @@ class LoadColumns:
         elsewhere: Mapping[str, int],
         overridden: Collection[str] = (),
     ) -> LoadColumns:
-        """Put a pool's part of a `SignalTable` next to what is known by address."""
+        """Join a pool's part of a `SignalTable` with the values by address."""
         nan, addresses = float("nan"), shape.addresses
         return cls(
             signals=signals,
@@ -171,11 +171,11 @@ class Candidates:
 
     addresses: tuple[str, ...]
     rows: NDArray[np.intp] | slice
-    """Where each stands in the pool's columns; a full slice when all do, which costs no copy."""
+    """The position of each in the pool's columns; a full slice for all, which costs no copy."""
     shape: PoolShape
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
-    """Above 0; where there is none, the peers' mean."""
+    """Above 0; an endpoint without a weight has the peers' mean."""
     signals: SignalTable
     """Of the whole pool."""
     in_flight_elsewhere: NDArray[np.float64]
@@ -228,7 +228,7 @@ class Candidates:
         return column
 
     def place(self, address: str) -> int | None:
-        """Return where an endpoint stands among the candidates; None: it is none of them."""
+        """Return an endpoint's position among the candidates; None: it is none of them."""
         row = self.shape.position.get(address)
         if row is None or isinstance(self.rows, slice):
             return row
@@ -236,7 +236,7 @@ class Candidates:
         return place if place < self.rows.size and self.rows[place] == row else None
 
     def shares(self) -> NDArray[np.float64]:
-        """Return each one's share of the weights, its fair share of the requests: they sum up to 1."""
+        """Return each candidate's share of the weights, its fair share of the requests: the sum is 1."""
         result: NDArray[np.float64] = self.weights / self.weights.sum()
         return result
 

@@ -1,4 +1,4 @@
-"""What filters and cost terms get of a pool at one tick."""
+"""The input of filters and cost terms: a pool at one tick."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FilterContext(NamedTuple):
 
 
 class TickContext(NamedTuple):
-    """The candidates, and what is remembered of them: what cost terms and pickers read."""
+    """The candidates with their history: the input of cost terms and pickers."""
 
     candidates: Candidates
     backlog: Backlog
@@ -38,7 +38,7 @@ class TickContext(NamedTuple):
     """By the pool's rows."""
     settings: PickSettings
     apart_share: float = 0.0
-    """Share of the pool's requests that other workers send without sharing where, 0 to 1."""
+    """Share of the pool's requests from other workers that do not publish their picks, 0 to 1."""
     request_seconds: float = 0.0
     """What one request in flight adds to the cost."""
     quota: Quota | None = None

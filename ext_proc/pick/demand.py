@@ -1,8 +1,8 @@
-"""How much a prefix is asked for, against who holds it: what the price of its cold work depends on.
+"""The demand for a prefix, compared with the share of its holders: it decides the price of cold work.
 
-Cold work is dear, because it delays those who come later (`cold_price`). But what is computed stays, and
-where many others ask for the same run of blocks, those who come later profit by it: the work is paid once and
-used by all of them. So its price is shared among those who will use it.
+Cold work is dear, because it delays later requests (`cold_price`). But computed blocks stay, and if many
+other requests have the same run of blocks, later requests profit by it: the work is paid once and used by all
+of them. So its price is shared among its future users.
 
     N       requests for the endpoints in question within the window, since block b's time began
     N_b     those of them that share the prompt's run of blocks up to block b
@@ -12,15 +12,15 @@ used by all of them. So its price is shared among those who will use it.
     uses_b  = min(excess, N / n)        as many of them as one more holder would have taken off them
     price_b = cold_price / (1 + uses_b)
 
-A conversation asks for its own blocks seldom, as seen from the pool: its N_b is below its one holder's fair
-share, the price is the full one, and it stays where it is. A system prompt that most requests begin with
-spreads to one more endpoint after the other, each time for a few milliseconds of price, until its holders'
-fair share covers its demand. What is computed for it is counted in full where it delays: in the forecast.
+A conversation is rare among the pool's requests: its N_b is below its one holder's fair share, the price is
+the full one, and it stays where it is. A system prompt that most requests begin with spreads to one endpoint
+after the other, each time for a few milliseconds of price, until its holders' fair share covers its demand.
+The forecast counts its cold work in full, because it delays in full.
 
-The window is the one in which requests are counted: as it was lately, so it is taken to go on. A prefix that
-is younger than the window is held against what came since it was first seen: against all of the window it
-would have to outgrow what is over. And a prefix that had less than half of one endpoint's fair share is held
-against no more requests than would have made it that half: seldom asked for until now, it counts as new.
+Requests are counted over one window, as a prediction of the next one. A prefix that is younger than the
+window is compared with the requests since its first one: otherwise it would have to outgrow demand that is
+over. And a prefix with less than half of one endpoint's fair share is compared with no more requests than
+would have made it that half: rare until now, it counts as new.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOOK_BACK: Final = 2.0
-"""For each request of a prefix so many are looked back on, times the endpoints: half of a fair share."""
+"""Requests to compare with for each request of a prefix, times the endpoints: half of a fair share."""
 
 
 class Demand:
@@ -63,7 +63,7 @@ class Demand:
 
 
 def uses(count: float, total: float, holders_share: float, endpoints: int) -> float:
-    """Return `uses_b` of the module's formula for one thing that can be held."""
+    """Return `uses_b` of the module's formula for one prefix or adapter."""
     return min(max(0.0, count - total * holders_share), total / endpoints)
 
 
@@ -79,7 +79,7 @@ def prices(
     `counts` are N_b and `totals` N, for all blocks or each of them; `matched` how many leading blocks each
     endpoint holds, `shares` their fair shares.
     """
-    # Those who hold no more than up to a block, summed up: who holds it are all the others.
+    # The share of endpoints that hold no more than up to a block: all others hold it.
     below = np.bincount(matched, weights=shares, minlength=counts.size + 1).cumsum()
     uses: NDArray[np.float64] = below[: counts.size] - below[-1]
     uses *= totals

@@ -1,4 +1,4 @@
-"""Which endpoints a pick compared, with the parts of their cost: what explains it afterwards."""
+"""The endpoints that a pick compared, with the parts of their cost: its explanation."""
 
 from __future__ import annotations
 

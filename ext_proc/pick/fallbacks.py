@@ -1,10 +1,10 @@
-"""Which endpoints stand behind the first one, for retries.
+"""The endpoints after the first one, for retries.
 
 Fallbacks prefer other fault domains: each is the cheapest of the next `DOMAIN_DEPTH` that shares none with
 those before it, if it costs at most `other_domain_seconds` more than the cheapest; otherwise the cheapest.
 
-Where candidates are fewer than are to be named, those that are left out for memory or trust stand behind
-them: past the end of the list Envoy draws by weight, and may draw an endpoint again that has just refused.
+If there are fewer candidates than the list has places, endpoints that are left out for memory or trust follow
+them: after the end of the list Envoy draws by weight, and may draw an endpoint again that has just refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ext_proc.pick.context import TickContext
 
 DOMAIN_DEPTH: Final = 8
-"""So many more than are to be named are compared for fallbacks in other fault domains."""
+"""Further endpoints that are compared for fallbacks in other fault domains."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
-"""An endpoint in doubt that holds so many requests of ours gets no more of them: they may hang."""
+"""An endpoint in doubt with this many requests of ours gets no more of them: they may hang."""
 
 
 class Fallbacks:
@@ -34,7 +34,7 @@ class Fallbacks:
         self._other_domain_seconds = context.settings.other_domain_seconds
 
     def endpoints(self, order: list[int], leading_hash: int) -> tuple[str, ...]:
-        """Return addresses of positions, with spares behind them where they are too few."""
+        """Return addresses of positions, followed by spares if they are too few."""
         candidates = self._candidates
         endpoints = tuple([candidates.addresses[position] for position in order])
         if candidates.spares and len(order) < self.count:
@@ -48,7 +48,7 @@ class Fallbacks:
         return endpoints + self._spares(self.count - len(endpoints), leading_hash, but=first)
 
     def _spares(self, count: int, leading_hash: int, but: str = "") -> tuple[str, ...]:
-        """Return up to `count` endpoints that are left out; the prompt decides between equals."""
+        """Return up to `count` of the endpoints that are left out; the prompt decides between equals."""
         if count <= 0:
             return ()
         in_doubt, in_flight = dict(self._candidates.trials), self._backlog.in_flight
@@ -78,7 +78,7 @@ class Fallbacks:
     def in_other_domains(
         self, order: list[int], cost: NDArray[np.float64], tiers: NDArray[np.int8] | None
     ) -> list[int]:
-        """Take fallbacks of one tier from other fault domains first, as far as they are not much dearer."""
+        """Order the fallbacks of one tier by other fault domains first, unless they cost much more."""
         domains, allowed = self._candidates.domains, self._other_domain_seconds
         taken, rest = order[:1], order[1:]
         used = domains[order[0]]

@@ -1,16 +1,16 @@
-"""What a prompt would take on each endpoint: the facts that scorers put a price on.
+"""The seconds that a prompt would take on each endpoint: the facts behind the cost terms.
 
 For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading blocks of it:
 
     cold  = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
     queue = max(free_at - now, queue_depth * mean_cold_seconds)
-    load  = in_flight * in_flight_seconds     (ours, other workers', and what engines tell of beyond these)
+    load  = in_flight * in_flight_seconds     (ours, other workers', and the engines' own beyond these)
 
-An endpoint that answers implausibly fast refuses, and holds nothing, for whomever: ours count there at least
-as what `Pace` takes it for, `queue_depth` and all others' requests at least as its peers' mean.
+An endpoint that answers implausibly fast refuses all requests, and so holds none. Ours count there at least
+as `Pace` estimates them, `queue_depth` and all others' requests at least as its peers' mean.
 
 The predicted time to first token is the sum of the three. `free_at` is our own estimate (see `Backlog`),
-`queue_depth` the engine's gauge; the larger of the two holds, because each misses what the other sees. The
+`queue_depth` the engine's gauge; the larger of the two counts, because each misses requests of the other. The
 prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
 count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
 `demand`).
@@ -67,7 +67,7 @@ class Forecaster:
         self._load_of_others = others * cost.in_flight_seconds if others.any() else None
         self._shares = candidates.shares()
         self._least_share = float(self._shares.min())
-        # What is asked for is counted by each worker for itself.
+        # Each worker counts the demand for itself.
         self._workers = 1.0 / (1.0 - backlog.elsewhere_share)
 
     def of(self, request: PickRequest) -> Forecast:
@@ -78,7 +78,7 @@ class Forecaster:
         return Forecast(matched, cold, priced, self.queue(request.now, cold), self.load())
 
     def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Seconds of prefill ahead; before the first pick, those who wait are taken to be like `cold`."""
+        """Seconds of prefill ahead; before the first pick, waiting requests count like `cold`."""
         backlog = self._backlog
         ahead = backlog.free_at[self._rows] - now
         if self._depth is None:
@@ -95,13 +95,13 @@ class Forecaster:
         return load if self._load_of_others is None else load + self._load_of_others
 
     def _priced(self, request: PickRequest, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Price a prompt of which a part is hot; None: the full price holds for all of it."""
+        """Price a prompt with a hot part; None: the full price holds for all of it."""
         blocks, count = request.blocks, self._shares.size
         if request.counts is None or not blocks or count == 1:
             return None
         total = self._demand.at(request.now)
-        # The most that is asked of what anybody lacks: no more than the lightest endpoint's fair share, and
-        # nothing can be in excess.
+        # The highest demand for a block that some endpoint lacks: if it is no more than the lightest
+        # endpoint's fair share, no demand is in excess.
         edges = request.edges if self._whole else None
         by_all, most = edges or (int(matched.min()), int(matched.max()))
         if by_all >= len(blocks) or total * self._workers < count:
@@ -119,7 +119,7 @@ class Forecaster:
 
 
 def _as_peers(column: NDArray[np.float64], quick: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Raise those that answer implausibly fast to their peers' mean; where all do, they are all alike."""
+    """Raise endpoints that answer implausibly fast to their peers' mean; if all do, change nothing."""
     if quick.all():
         return column
     return np.where(quick, np.maximum(column, column[~quick].mean()), column)

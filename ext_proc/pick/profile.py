@@ -1,17 +1,17 @@
 """Filter, score, pick, fallbacks: the settings' composition, bound to a pool's candidates of one tick.
 
 Filters, and the part of the cost that is the same for every prompt, are computed once a tick. A pick is a few
-operations over columns, so its cost grows slowly with the number of endpoints. A pick changes nothing:
-`book` applies what it changes for later requests, once the result is final.
+operations over columns, so its cost grows slowly with the number of endpoints. A pick changes nothing: `book`
+applies what it changes for later requests, once the result is final.
 
-An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
-order as its fallbacks, so that its recovery is seen. Trials go on until its trust is whole: the last tenth of
-distrust may cost more than all load does, and one without requests cannot show that it is well.
+An endpoint that is left out for lack of trust gets one request in a while as a trial, with the usual order as
+its fallbacks, so that its recovery is seen. Trials go on until its trust is whole: the last tenth of distrust
+may cost more than all load, and an endpoint without requests cannot show its recovery.
 
 Trials are bounded by time, which counts at high load, and by their share of the picks, which counts at low
-load: half the fair share of each endpoint in doubt, and all of them together a quarter. Requests whose
-prompt no endpoint holds go first; of those that are warm somewhere, half as many are tried. Where an operator
-has set a weight, it bounds trials too.
+load: half the fair share of each endpoint in doubt, and all of them together a quarter. Requests with a
+prompt that no endpoint holds go first; half as many of the warm ones are tried. An operator's weight bounds
+trials too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SchedulerProfile:
         self._trials_share = _trials_share(context.candidates)
 
     def pick(self, request: PickRequest) -> Decision:
-        """Choose. Where no load is known all endpoints are alike, and new prefixes go by weights."""
+        """Choose. Without any known load all endpoints are equal, and new prefixes go by weights."""
         scored = self.score(request)
         order = self.choose(scored, self._tiers(request))
         considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed)
@@ -126,10 +126,10 @@ class SchedulerProfile:
         return wait, self.candidates.signal("queue_depth")
 
     def _tiers(self, request: PickRequest) -> NDArray[np.int8] | None:
-        """Return each candidate's tier, the lowest goes first whatever it costs; None: all are alike.
+        """Return each candidate's tier: the lowest goes first, whatever its cost; None: all are equal.
 
-        Endpoints that have had the share that an operator has set come later, and after these the endpoints
-        that have refused this very request.
+        Endpoints that have had an operator's share come later, and after these the endpoints that have
+        refused this very request.
         """
         if self._quota is None and not request.refused_by:
             return None
@@ -149,7 +149,7 @@ class SchedulerProfile:
         order: list[int] = []
         for tier in np.unique(tiers):
             among = tiers == tier
-            # Other tiers cost infinitely much, and the picker is not asked for any of them.
+            # Other tiers have an infinite cost, and `left` excludes them.
             left = min(count - len(order), int(np.count_nonzero(among)))
             of_tier = scored._replace(cost=np.where(among, scored.cost, np.inf))
             order += self._picker(of_tier, self.context, left)
@@ -172,7 +172,7 @@ class SchedulerProfile:
         ]
         if not ready:
             return None
-        # The one that has waited for longest; before the first trial, those that are left out.
+        # The endpoint with the longest wait; before the first trial, the endpoints that are left out.
         return min(ready, key=lambda trial: backlog.tried_at[trial[0]])
 
     def _trial(
@@ -183,9 +183,9 @@ class SchedulerProfile:
         request: PickRequest,
         considered: Sequence[Considered],
     ) -> Decision:
-        """Return the pick of an endpoint that is not trusted; how long it will take is unknown."""
+        """Return the pick of an untrusted endpoint; its duration is unknown."""
         matched = request.matched.item(row)
-        # Its own rate is as little to be relied on as its answers.
+        # Its own rate is as unreliable as its answers.
         cold_bytes = request.text_bytes - matched * self._block_bytes
         return Decision(
             PickResult(

@@ -1,4 +1,4 @@
-"""What a pick is made for: one prompt, as filters, cost terms and pickers see it."""
+"""The input of a pick: one prompt, as filters, cost terms and pickers see it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PickRequest(msgspec.Struct, frozen=True):
     adapter: str = ""
     """What an engine may have to load first; empty: nothing."""
     leading_key: bytes = b""
-    """Digest of the leading part of a prompt of a block or more that no endpoint holds; otherwise empty."""
+    """Digest of the leading part of a prompt of a block or more, if no endpoint holds any of it."""
     earlier_holders: Sequence[str] = ()
     """Endpoints that had that part some time ago."""
     edges: tuple[int, int] | None = None
@@ -100,7 +100,7 @@ class PickRequest(msgspec.Struct, frozen=True):
         return f"{self.leading_hash & _HASH_MASK:016x}"
 
     def next_hash(self, matched: int) -> int:
-        """Hash of the first block behind `matched` leading ones: the next one to compute, and to keep."""
+        """Hash of the first block after `matched` leading ones: the next one to compute, and to keep."""
         if not self.blocks:
             return self.leading_hash
         return self.blocks[min(matched, len(self.blocks) - 1)]

@@ -1,4 +1,4 @@
-"""What a pick comes to, and why."""
+"""The result of a pick, and its reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a pick is what it is. Every reason but `warm`, `cold` and the last ones means: weights decide."""
+    """The reason of a pick. Every reason but `warm`, `cold` and the last ones means: weights decide."""
 
     WARM = "warm"
     """The first endpoint holds a leading part of the prompt."""
@@ -28,7 +28,7 @@ class Reason(StrEnum):
     TOO_DEEP = "too_deep"
     COMPRESSED = "compressed"
     NO_BODY = "no_body"
-    """The request has none, or Envoy does not send it."""
+    """The request has no body, or Envoy does not send it."""
     NO_SESSION = "no_session"
     """An upgrade: only its headers are there, and they name neither a session nor a model."""
     STREAMED = "streamed"
@@ -44,9 +44,9 @@ class Reason(StrEnum):
     FAULT = "fault"
 
     NAMED = "named"
-    """Named by weights alone, because Envoy must get an endpoint: no pick, and no choice of Envoy's."""
+    """Chosen by weights alone, because Envoy must get an endpoint: no pick, and no choice of Envoy's."""
     NOT_READY = "not_ready"
-    """Refused: none of the endpoints that may be named is there."""
+    """Refused: none of the permitted endpoints is there."""
     HEADERS = "headers"
     """Picked by its session and by load: the body cannot be read before the headers have to leave."""
     SHED = "shed"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """An answer in the engines' place, where the settings or the gateway ask for such answers."""
+    """An answer in the engines' place, if the settings or the gateway require such answers."""
 
     status: int
     """429: later, with less load. 503: none of the endpoints that are allowed is ready."""
@@ -66,7 +66,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class PickResult(msgspec.Struct, frozen=True, gc=False):
-    """What Envoy gets for one request. Without endpoints there is no pick, and weights decide."""
+    """The part for Envoy of one request's pick. Without endpoints there is no pick, and weights decide."""
 
     endpoints: tuple[str, ...]
     """Best first; retries walk on."""
@@ -113,11 +113,11 @@ class Considered(NamedTuple):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A result with what explains it, and with what it changes for later requests once it is final."""
+    """A result with its explanation, and with its effects on later requests once it is final."""
 
     result: PickResult
     request: PickRequest | None = None
-    """What was picked for; None: the result changes nothing for later requests."""
+    """The prompt; None: the result changes nothing for later requests."""
     candidates: int = 0
     """Endpoints that were compared."""
     considered: Sequence[Considered] = ()

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MOST_ENTRIES: Final = 65_536
-"""Of all sets that are kept: a gateway sends the same list with every request of a route."""
+"""Of all cached sets: a gateway sends the same list with every request of a route."""
 
 
 class Subset:
-    """A set of endpoints, made once for each list of entries, so that results can be kept beside it."""
+    """A set of endpoints, made once for each list of entries, so that results can be cached by it."""
 
     __slots__ = ("_split", "entries")
 
@@ -27,7 +27,7 @@ class Subset:
 
     @property
     def split(self) -> dict[tuple[str, str], None]:
-        """Host and port of each, in order; the port is empty for all of a host. Read once: IPv6 is slow."""
+        """Host and port of each entry, in order; an empty port means any. Read once: IPv6 is slow."""
         if self._split is None:
             self._split = dict.fromkeys(map(split_address, self.entries))
         return self._split
@@ -40,20 +40,20 @@ class Subset:
     def rows(
         self, position: Mapping[str, int], hosts: Callable[[], Mapping[str, Mapping[str, int]]]
     ) -> list[int]:
-        """Return the rows of all that are admitted; one may be named more than once.
+        """Return the rows of all admitted endpoints; a row may occur more than once.
 
-        `position` is an endpoint's row by its address, `hosts` gives it by host and port, as `by_host` does:
-        it is asked where an entry is not spelt as an address. Takes as long as there are entries.
+        `position` has rows by address, and `hosts` returns them by host and port, as `by_host` does, for
+        entries that are not spelt as addresses. The time is proportional to the number of entries.
         """
         named = [position.get(entry) for entry in self.entries]
-        found = [row for row in named if row is not None]
-        if len(found) == len(named):
-            return found
+        rows = [row for row in named if row is not None]
+        if len(rows) == len(named):
+            return rows
         for host, port in self.split:
             ports = hosts().get(host)
             if ports is not None:
-                found += ports.values() if not port else [ports[port]] if port in ports else ()
-        return found
+                rows += ports.values() if not port else [ports[port]] if port in ports else ()
+        return rows
 
 
 def by_host(position: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -66,13 +66,13 @@ def by_host(position: Mapping[str, int]) -> dict[str, dict[str, int]]:
 
 
 class Subsets:
-    """The sets asked for lately, so that equal entries give the same object: bounded by all their entries."""
+    """The recent sets, so that equal entries give the same object: bounded by all their entries."""
 
     __slots__ = ("_entries", "_kept")
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Subset] = {}
-        """Those asked for last stand last."""
+        """The most recent ones last."""
         self._entries = 0
 
     def __call__(self, entries: tuple[str, ...]) -> Subset:
