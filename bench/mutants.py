@@ -49,6 +49,9 @@ EQUAL: dict[str, str] = {
     "ext_proc/pick/explanation.py  len(order) < EXPLAINED  ->  (len(order) <= EXPLAINED)": (
         "EXPLAINED positions, followed by others and cut to EXPLAINED, are the same positions"
     ),
+    "ext_proc/pick/candidates.py  1.0  ->  (2.0)": (
+        "without any weight all candidates have the same one, and only ratios of weights count"
+    ),
 }
 """Mutants that compute the same as the original, each with its reason."""
 
