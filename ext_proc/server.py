@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -137,11 +138,8 @@ class ExtProcService:
         Raises:
             DecodeError: the message is malformed, or too large apart from its body.
         """
-        if len(data) > _LARGE_BYTES:
-            async with self._turns:
-                message = decode(data)
-        else:
-            message = decode(data)
+        large = len(data) > _LARGE_BYTES
+        message = await self._turns.run(partial(decode, data)) if large else decode(data)
         return _serialised(await stream.replies(message))
 
     async def close(self, grace_seconds: float = 1.0) -> None:
