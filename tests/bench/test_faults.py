@@ -116,6 +116,7 @@ def test_each_target_judges_its_figure(result: dict[str, Any], unmet: set[str]) 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.fault is not None])
 def test_the_engine_understands_every_fault(case: Case) -> None:
+    assert case.fault is not None
     assert read_fault(msgspec.json.encode(case.fault)).kind == case.fault["kind"]
 
 

@@ -75,7 +75,7 @@ def test_a_load_overwrites_nothing_of_its_entry() -> None:
 
 @pytest.mark.parametrize("number", [3, 3.0])
 def test_every_number_of_a_row_is_drawn_whatever_its_type(number: float) -> None:
-    values = {field.name: number for field in fields(Row) if field.name != "address"}
+    values: dict[str, Any] = {field.name: number for field in fields(Row) if field.name != "address"}
     assert "a:1" in drawn(View([Row("a:1", **values)], 5, 50, 7, 1))
 
 

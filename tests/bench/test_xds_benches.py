@@ -47,7 +47,7 @@ def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, in
 
 def test_churn_counts_from_idle_and_memory_from_the_warm_up() -> None:
     warm = stock(6, 0, 0, 50_000_000)
-    result = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
+    result: dict[str, Any] = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
     assert all(met(churn_targets(result)).values())
     result["stock"]["end"] = stock(7, 1, 0, 51_000_000)
     assert met(churn_targets(result)) == {

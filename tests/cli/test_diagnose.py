@@ -110,6 +110,7 @@ def test_every_cause_is_drawn_for_pools_and_endpoints(rule: Rule, evidence: str,
     kept = listed is None or rule.cause == "down"
     assert f"1 {rule.cause if kept else 'not_ready'}" in shown
     if not kept:
+        assert listed is not None
         assert listed in shown
 
 

@@ -96,7 +96,7 @@ def test_nobody_there_ends_with_its_reason(capsys: pytest.CaptureFixture[str]) -
 
 
 def top(*arguments: str, **environment: str) -> Terminal:
-    return Terminal(verb("top", "--interval", "0.1", *arguments), **environment)
+    return Terminal(verb("top", "--interval", "0.1", *arguments), 150, 40, **environment)
 
 
 @pytest.fixture

@@ -339,7 +339,7 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
             return self.instead
         response = ext_proc_pb2.ProcessingResponse()
         if self.immediate:
-            response.immediate_response.status.code = 418
+            response.immediate_response.status.code = 418  # type: ignore[assignment]
             return response
         common = getattr(response, kind).response
         common.SetInParent()
@@ -511,7 +511,7 @@ def free_address() -> str:
 
 def patience() -> contextlib.AbstractContextManager[Any]:
     """Let Envoy wait long for an answer to its health checks of ext_proc, and see soon who dies or comes."""
-    changed = {"_HEALTH_TIMEOUT_SECONDS": PATIENCE_SECONDS, "_HEALTH_INTERVAL_SECONDS": 0.05}
+    changed: dict[str, Any] = {"_HEALTH_TIMEOUT_SECONDS": PATIENCE_SECONDS, "_HEALTH_INTERVAL_SECONDS": 0.05}
     return mock.patch.multiple(clusters, **changed)
 
 

@@ -14,6 +14,7 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.core.v3.config_source_pb2 import ApiVersion
 from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.envoy_api.config.listener.v3 import listener_pb2
 from fleet.envoy_api.config.route.v3 import route_pb2
@@ -54,7 +55,7 @@ def cluster(name: str, seconds: int = 1) -> Resource:
     message = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
     message.connect_timeout.seconds = seconds
     message.eds_cluster_config.eds_config.ads.SetInParent()
-    message.eds_cluster_config.eds_config.resource_api_version = 2
+    message.eds_cluster_config.eds_config.resource_api_version = ApiVersion.V3
     return resource(name, TYPE_CLUSTER, message)
 
 
@@ -98,7 +99,7 @@ def front(port: int) -> Resource:
     message, manager = http_listener("front", port)
     manager.rds.route_config_name = "front"
     manager.rds.config_source.ads.SetInParent()
-    manager.rds.config_source.resource_api_version = 2
+    manager.rds.config_source.resource_api_version = ApiVersion.V3
     return finish(message, manager)
 
 
@@ -118,7 +119,7 @@ def secure_listener(name: str, port: int) -> Resource:
     context = tls_pb2.DownstreamTlsContext()
     config = context.common_tls_context.tls_certificate_sds_secret_configs.add(name=name)
     config.sds_config.ads.SetInParent()
-    config.sds_config.resource_api_version = 2
+    config.sds_config.resource_api_version = ApiVersion.V3
     chain = message.filter_chains.add()
     chain.filters.add(name="http").typed_config.Pack(manager)
     chain.transport_socket.name = "envoy.transport_sockets.tls"

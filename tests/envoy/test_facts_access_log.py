@@ -207,7 +207,7 @@ async def ask(world: Any, count: int) -> float:
     return statistics.median(times)
 
 
-async def listener_process(address: str) -> asyncio.subprocess.Process:
+async def listener_process(address: str) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader]:
     process = await asyncio.create_subprocess_exec(
         *tethered([sys.executable, "-c", STAND_IN, address]),
         stdout=asyncio.subprocess.PIPE,
@@ -215,7 +215,7 @@ async def listener_process(address: str) -> asyncio.subprocess.Process:
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"listening\n"
-    return process
+    return process, process.stdout
 
 
 async def told_again(world: Any, lines: asyncio.StreamReader) -> None:
@@ -244,9 +244,9 @@ async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds: Any) 
         await world.eventually(lambda: len(log.requests) >= 100, "entries arrive")
         await world.xds_server.stop(None)
         assert await ask(world, 100) < 10 * usual, "gone"
-        process = await listener_process(world.settings.xds.address)
+        process, lines = await listener_process(world.settings.xds.address)
         try:
-            heard = asyncio.create_task(process.stdout.readline())
+            heard = asyncio.create_task(lines.readline())
             async with asyncio.timeout(20):
                 while not heard.done():
                     await ask(world, 1)
@@ -258,7 +258,7 @@ async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds: Any) 
                     await asyncio.gather(*(ask(world, 20) for _ in range(8)))
             assert await ask(world, 100) < 10 * usual, "frozen for long"
             process.send_signal(signal.SIGCONT)
-            await told_again(world, process.stdout)
+            await told_again(world, lines)
         finally:
             process.kill()
             await process.wait()

@@ -108,7 +108,7 @@ async def test_what_cannot_be_read_never_meets_ext_proc(world: Any) -> None:
     as_json = {"content-type": "application/json"}
     form = aiohttp.FormData({"a": "b"})
     form.add_field("file", b"x" * 400_000, filename="audio.wav")
-    requests = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("GET", {}),
         ("GET", {"headers": as_json}),
         ("HEAD", {"headers": as_json}),

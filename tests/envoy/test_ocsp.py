@@ -110,8 +110,8 @@ async def asked(site: Site) -> tuple[int, str]:
     """Ask for a staple as a browser does: the certificate's serial number, and what came with it."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{site.port}", "-servername", "front.test"]
     command += ["-CAfile", str(site.authority.file), "-verify_return_error", "-status"]
-    pipes = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(*command, **pipes, stderr=asyncio.subprocess.STDOUT)
+    nothing, pipe, joined = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+    process = await asyncio.create_subprocess_exec(*command, stdin=nothing, stdout=pipe, stderr=joined)
     text = (await process.communicate())[0].decode()
     # Before that stands the staple, which may hold a certificate of its own.
     _, _, shown = text.partition("Server certificate\n")
@@ -255,6 +255,7 @@ async def test_tickets_outlive_a_turn_of_the_keys_but_not_two(site: Site) -> Non
         async def turn() -> None:
             before = await envoy.stats("sds.listener/llm/tickets")
             site.now += TURN_SECONDS
+            assert site.xds is not None
             site.xds.tick()
             async with asyncio.timeout(60):
                 while await envoy.stats("sds.listener/llm/tickets") == before:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 OWN = "mine-2026-7"
-CALLS = [
+CALLS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "why? " * 200}]}),
     ("/v1/completions", {"prompt": "because " * 200}),
 ]
@@ -80,6 +80,6 @@ async def test_responses_that_no_engine_gave_name_their_request_too(cluster: Clu
 
 async def test_a_long_id_comes_back_cut(cluster: Cluster) -> None:
     """A client may be able to send a header that it cannot take back."""
-    sent = "x" * 4_000
-    request_id, _, _ = await asked(cluster, *CALLS[0], x_request_id=sent)
+    (path, body), sent = CALLS[0], "x" * 4_000
+    request_id, _, _ = await asked(cluster, path, body, x_request_id=sent)
     assert request_id == sent[:256]

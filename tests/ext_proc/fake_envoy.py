@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ext_proc.processor import RequestStream
     from ext_proc.protocol.attributes import HttpRequest
 
-MODES = dict(processing_mode_pb2.ProcessingMode.BodySendMode.items())
+MODES: dict[str, Any] = dict(processing_mode_pb2.ProcessingMode.BodySendMode.items())
 DUPLEX = "FULL_DUPLEX_STREAMED"
 BUFFERING = ("BUFFERED", "BUFFERED_PARTIAL")
 STREAM_PIECE_LIMIT = 64 * 1024

@@ -50,7 +50,7 @@ def recorded() -> Iterator[dict[str, Any]]:
 
 
 def stored(
-    hashes: Sequence[int], parent: int | None, tokens: Sequence[int], size: int, **more: Any
+    hashes: Sequence[Any], parent: Any, tokens: Sequence[Any], size: int, **more: Any
 ) -> dict[str, Any]:
     return {
         "type": "BlockStored",
@@ -62,7 +62,7 @@ def stored(
     }
 
 
-def removed(*hashes: int, **more: Any) -> dict[str, Any]:
+def removed(*hashes: Any, **more: Any) -> dict[str, Any]:
     return {"type": "BlockRemoved", "block_hashes": list(hashes), **more}
 
 

@@ -284,6 +284,6 @@ def test_a_refusal_is_an_answer_that_clients_understand(mode: str, after: float 
     told = {option.header.key: option.header.raw_value for option in answer.headers.set_headers}
     assert told.get("retry-after") == (b"3" if after else None)
     late = FakeEnvoy(exchange, mode)
-    late._count = late._take = lambda *_: None
+    late._count = late._take = lambda *_: None  # type: ignore[assignment,method-assign]
     assert late.body(b"late", end_of_stream=True) == []
     assert late.trailers() == []

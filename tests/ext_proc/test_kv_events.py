@@ -117,10 +117,10 @@ def test_unknown_kinds_are_passed_over_and_counted() -> None:
     stored([1], None, [1], 1, extra_keys=[None, None]),
     stored([1], None, [1], 1, extra_keys="x"),
     stored([1], None, [1], 1, medium=3),
-    stored(["x"], None, [1], 1),  # type: ignore[list-item]
-    stored([b""], None, [1], 1),  # type: ignore[list-item]
+    stored(["x"], None, [1], 1),
+    stored([b""], None, [1], 1),
     stored([True], None, [1], 1),
-    stored([1], "x", [1], 1),  # type: ignore[arg-type]
+    stored([1], "x", [1], 1),
     {"type": "BlockStored"},
     {"type": "BlockRemoved", "block_hashes": 3},
     ["BlockRemoved"],

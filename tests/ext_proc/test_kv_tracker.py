@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,7 +242,7 @@ def test_prompts_beyond_all_models_have_no_keys() -> None:
         Chain().terms(decode_tokens(range(2)), MAX_TOKENS - 1)
 
 
-def decode_tokens(tokens: range) -> object:
+def decode_tokens(tokens: range) -> Any:
     (event,) = decode_batch(batch(stored([1], None, tokens, len(tokens)))).events
     assert isinstance(event, Stored)
     return event.tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -52,7 +52,7 @@ class Asking(World):
         self.lookup = KvLookup(self.view, self.clock, 4096)
         self.lookup.set_pool("p", ["a", "b"], self.reader)
 
-    def ask(self, tokens: list[int], model: str = "m", **more: str) -> KvPrompt:
+    def ask(self, tokens: list[int], model: str = "m", **more: Any) -> KvPrompt:
         asked = self.locate("p", model, tokens, **more)
         assert asked is not None
         return asked

@@ -15,12 +15,12 @@ from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState, Reason, 
 from ext_proc.pick.pickers import scores
 from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
-from fleet.settings.picks import CostSettings, PickSettings
+from fleet.settings.picks import CostSettings, FilterName, PickSettings
 from testing.signals import Load, Signal, table_of
 from tests.ext_proc.worlds import Picked
 
 SETTINGS = PickSettings()
-UNFILTERED = ("model", "subset")
+UNFILTERED: tuple[FilterName, ...] = ("model", "subset")
 NOW = 100.0
 
 

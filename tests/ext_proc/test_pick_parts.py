@@ -443,13 +443,13 @@ def scored_at(cost: list[float], matched: list[int], priced: list[float]) -> Sco
     return ScoredCandidates(question(size), forecast, np.array(cost))
 
 
-def first_by(name: PickerName, candidates: ScoredCandidates, count: int = 4, **context: float) -> list[int]:
+def first_by(name: PickerName, candidates: ScoredCandidates, count: int = 4, **context: Any) -> list[int]:
     """The picker's order; without a context of its own, load adds nothing to the cost."""
     state = state_of([Load()] * len(candidates.cost), PickSettings())
     picks = state.profile("m")
     assert picks is not None
-    own = {"request_seconds": 0.0, **context}
-    return PICKERS[name](candidates, picks.context._replace(**own), count)
+    context = {"request_seconds": 0.0, **context}
+    return PICKERS[name](candidates, picks.context._replace(**context), count)
 
 
 def test_cheapest_goes_by_cost_alone() -> None:

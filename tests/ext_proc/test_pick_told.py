@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def told(**signals: float) -> Load:
     return Load(**{name: Signal(value, NOW, "test") for name, value in signals.items()})
 
 
-def shares(loads: list[Load], requests: int = 200, **weights: str) -> list[float]:
+def shares(loads: list[Load], requests: int = 200, **weights: Any) -> list[float]:
     """Who gets how much of prompts with nothing in common, each of which has ended when the next comes."""
     pool = pool_of(count=len(loads))
     addresses = [end.address for end in pool.endpoints]
@@ -59,10 +60,10 @@ def test_workers_agree_without_any_signal() -> None:
 def test_a_gpus_memory_is_no_engines_unless_the_settings_say_so() -> None:
     """Engines fill it when they start: equal ones at 95 and 50 % got 0 and 400 of 400 picks."""
     loads = [told(gpu_memory_used_ratio=0.95, queue_depth=0), told(gpu_memory_used_ratio=0.5, queue_depth=0)]
-    for chosen in ({}, {"memory": "kv"}):
-        assert min(shares(loads, **chosen)) > 0.4
-    for chosen in ({"memory": "gpu"}, {"memory": "highest"}):
-        assert shares(loads, **chosen) == [0, 1]
+    assert min(shares(loads)) > 0.4
+    assert min(shares(loads, memory="kv")) > 0.4
+    for memory in ("gpu", "highest"):
+        assert shares(loads, memory=memory) == [0, 1]
 
 
 def test_engine_without_kv_signal_is_as_full_as_its_peers() -> None:

@@ -313,7 +313,9 @@ def test_the_work_on_a_prompt_is_bounded_by_values_and_pieces(
         assert leading_members(raw)[1]
         attempt = partial(add_value, pieces, raw, chat=False, rich=True)
     else:
-        attempt = partial(add_open, pieces, leading_values(raw[:-2]), chat=False)
+        levels = leading_values(raw[:-2])
+        assert levels is not None
+        attempt = partial(add_open, pieces, levels, chat=False)
     with suppress(UnreadableError):
         attempt()
     assert len(pieces) <= MAX_PIECES + 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -290,7 +290,7 @@ def test_tool_uses_and_results_count() -> None:
 def test_moving_a_cache_breakpoint_changes_nothing() -> None:
     """Anthropic's clients mark the last block of each turn, and take the mark away in the next."""
 
-    def marked(*blocks: dict[str, object], mark: int) -> bytes:
+    def marked(*blocks: Any, mark: int) -> bytes:
         spelled = [
             {**block, "cache_control": {"type": "ephemeral"}} if number == mark else block
             for number, block in enumerate(blocks)
@@ -350,7 +350,8 @@ def test_what_fills_no_cache_has_no_prompt(path: str) -> None:
 
 def test_images_beside_ids_make_another_prefix() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/1.png"}}
-    beside = [{}, {"features": {"a": ["1"]}}, {"features": {"a": ["2"]}}, {"content_parts": [image]}]
+    features = ({"features": {"a": [text]}} for text in "12")
+    beside: list[dict[str, Any]] = [{}, *features, {"content_parts": [image]}]
     seen = [text_of({"token_ids": [1, 2, 3], **more}) for more in beside]
     assert len({text[:50] for text in seen}) == len(seen)
     assert max(map(len, seen)) < 2 * MEDIA_BYTES

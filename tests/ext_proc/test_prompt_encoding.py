@@ -151,7 +151,8 @@ def test_members_that_follow_one_another_are_one_body(coding: str, coder: Callab
 
 def test_a_frame_that_needs_a_large_window_is_refused() -> None:
     """A frame may ask for gigabytes before its first byte."""
-    options = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.content_size_flag: 0}
+    parameter = zstd.CompressionParameter
+    options: dict[int, int] = {parameter.window_log: 27, parameter.content_size_flag: 0}
     coder = zstd.ZstdCompressor(options=options)
     assert read(coder.compress(BODY) + coder.flush(), "zstd") is Unreadable.COMPRESSED
 

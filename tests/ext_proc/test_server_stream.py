@@ -239,7 +239,7 @@ def test_a_sampled_pick_is_a_span_that_tells_the_decision() -> None:
     seen = stage.play(chat("word " * 400))
     span = stage.spans.get_finished_spans()[-1]
     assert span.name == "warmroute.pick"
-    attributes = dict(span.attributes or {})
+    attributes: dict[str, Any] = dict(span.attributes or {})
     assert attributes["warmroute.reason"] == "warm"
     assert attributes["warmroute.endpoint"] == seen.metadata["warmroute"]["endpoint"]
     assert attributes["warmroute.candidates"] == 4

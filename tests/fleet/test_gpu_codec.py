@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_not_finite_is_unknown() -> None:
     assert (gpu.power_watts, gpu.utilisation_ratio) == (None, None)
 
 
-def broken(**fields: object) -> gpu_pb2.GpuReport:
+def broken(**fields: Any) -> gpu_pb2.GpuReport:
     return gpu_pb2.GpuReport(node="n", **fields)
 
 

@@ -46,7 +46,7 @@ def test_a_counter_is_a_monotonic_sum_under_its_own_name() -> None:
     assert metric.data.is_monotonic
     assert metric.data.aggregation_temporality is AggregationTemporality.CUMULATIVE
     (point,) = metric.data.data_points
-    assert (point.value, dict(point.attributes)) == (3.0, {"reason": "warm"})
+    assert (point.value, point.attributes) == (3.0, {"reason": "warm"})
     assert (point.start_time_unix_nano, point.time_unix_nano) == (1, 2)
     assert metric.description == "Decisions"
 

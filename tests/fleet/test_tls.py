@@ -42,7 +42,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def files(issued: Issued, **others: str) -> Files:
+def files(issued: Issued, **others: Any) -> Files:
     return Files(str(issued.certificate_file), str(issued.key_file), **others)
 
 

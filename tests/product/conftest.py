@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LIMIT_SECONDS = 60.0
 """Reached by nothing that works: it ends a test that would wait for ever."""
 
-FAST = {
+FAST: dict[str, dict[str, Any]] = {
     "signals": {"scrape_interval_seconds": 0.2, "scrape_timeout_seconds": 0.2},
     "weights": {"stabiliser": {"smoothing_seconds": 0.3, "minimum_interval_seconds": 0.2}},
     "limits": {"drain_seconds": 1.0},

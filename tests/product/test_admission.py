@@ -14,7 +14,7 @@ from tests.product.conftest import LIMIT_SECONDS, Product, until
 from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,7 +56,7 @@ async def applied(product: Product) -> float:
     return next(float(line.removeprefix(name)) for line in page.splitlines() if line.startswith(name))
 
 
-async def ask(product: Product, **headers: str) -> tuple[int, aiohttp.typedefs.LooseHeaders, Any]:
+async def ask(product: Product, **headers: str) -> tuple[int, Mapping[str, str], Any]:
     async with post(product, {"max_tokens": 1}, **headers) as response:
         return response.status, response.headers, await response.json(content_type=None)
 
@@ -83,7 +83,7 @@ async def test_a_low_priority_waits_outside_while_all_engines_are_past_their_lim
         told = await product.get(cluster.admin_address, "/api/v1/picks")
         return bool(told["engines"][cluster.engines[0]]["in_flight"])
 
-    async def told(**headers: str) -> tuple[int, aiohttp.typedefs.LooseHeaders, Any]:
+    async def told(**headers: str) -> tuple[int, Mapping[str, str], Any]:
         """While the service stalls, Envoy asks nobody, and so refuses nobody."""
         answers = []
 

@@ -263,6 +263,7 @@ async def test_a_parent_asks_its_workers_over_tls_and_knows_them_by_their_certif
 
     async def told(at: float) -> bool:
         """Whether a parent that connects anew hears the worker."""
+        assert parent._pins is not None
         parent._pins._clock = lambda: at
         async with aiohttp.ClientSession() as parent._session:
             return bool((await parent.decisions(Query()))["picks"])

@@ -73,7 +73,7 @@ def test_a_fresh_environment_with_the_wheel(root: Path, tmp_path: Path) -> None:
     """Both exporters work beside Warmroute, and Warmroute beside xds-protos."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
     def run(code: str) -> None:
         subprocess.run([python, "-c", code], cwd=tmp_path, check=True)

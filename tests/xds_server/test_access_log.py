@@ -129,10 +129,14 @@ def test_what_an_entry_lacks_is_unknown() -> None:
 def test_session_is_identified_by_its_tag() -> None:
     """What it is called is nobody's business here."""
     made = entry()
-    assert finished_of(made).session is None
+    untagged = finished_of(made)
+    assert untagged is not None
+    assert untagged.session is None
     made.common_properties.custom_tags[SESSION_TAG] = "somebody"
-    assert finished_of(made).session == hash("somebody")
-    assert "somebody" not in repr(finished_of(made))
+    tagged = finished_of(made)
+    assert tagged is not None
+    assert tagged.session == hash("somebody")
+    assert "somebody" not in repr(tagged)
 
 
 def test_flags_have_envoys_short_names() -> None:

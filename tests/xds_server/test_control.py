@@ -5,6 +5,7 @@ import contextlib
 import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -103,6 +104,10 @@ async def test_silent_xds_server_is_logged_once(tmp_path: Path, caplog: pytest.L
     assert "No such file or directory" in message
 
 
+def reads(worker: Worker, elsewhere: dict[str, int]) -> bool:
+    return worker.store.view is not None and worker.store.view.in_flight_elsewhere == elsewhere
+
+
 async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Server) -> None:
     server.store.publish(VIEW)
     first = Worker(server.address, "one", traffic=[Traffic(A.address, 2, 2, 0)])
@@ -111,12 +116,8 @@ async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Ser
     second.start()
     await until(lambda: server.store.in_flight() == {A.address: 7})
     server.store.publish(FleetView(MEMBERSHIP))
-    await until(
-        lambda: first.store.view is not None and first.store.view.in_flight_elsewhere == {A.address: 5}
-    )
-    await until(
-        lambda: second.store.view is not None and second.store.view.in_flight_elsewhere == {A.address: 2}
-    )
+    await until(lambda: reads(first, {A.address: 5}))
+    await until(lambda: reads(second, {A.address: 2}))
     await first.stop()
     await second.stop()
 
@@ -132,7 +133,7 @@ async def test_a_worker_hears_of_the_others_requests_between_two_views(server: S
     for count in (3, 1, 0):
         first.traffic = [Traffic(A.address, count, 5, 5 - count)]
         elsewhere = {A.address: count} if count else {}
-        await until(lambda elsewhere=elsewhere: second.store.view.in_flight_elsewhere == elsewhere)  # type: ignore[misc]
+        await until(partial(reads, second, elsewhere))
         assert first.store.view is not None
         assert first.store.view.in_flight_elsewhere == {}
     assert server.store.view is VIEW, "no tick has published it"

@@ -340,12 +340,15 @@ class Twin:
         for _ in range(most):
             responses = [machine.next_response(snapshot) for machine in self.machines]
             self.same_state()
-            if responses[0] is None or responses[1] is None:
+            if None in responses:
                 assert responses == [None, None]
                 waits = [(machine.holding(), machine.lingering()) for machine in self.machines]
                 assert waits[0] == waits[1]
                 return
-            pair = tuple(RESPONSES[self.fleet.variant].FromString(response.data) for response in responses)
+            quick, slow = responses
+            assert quick is not None
+            assert slow is not None
+            pair = tuple(RESPONSES[self.fleet.variant].FromString(sent.data) for sent in (quick, slow))
             assert pair[0].nonce not in self.nonces, "a nonce repeats"
             self.nonces.add(pair[0].nonce)
             blank = [type(message).FromString(message.SerializeToString()) for message in pair]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dns.exception
 import dns.flags
@@ -79,10 +79,10 @@ def test_answer_that_is_slow_to_read_is_refused(kind: str) -> None:
     looked = 0
 
     class Counted(bytes):
-        def __getitem__(self, at: object) -> object:
+        def __getitem__(self, at: Any) -> Any:
             nonlocal looked
             looked += 1
-            return super().__getitem__(at)  # type: ignore[index]
+            return super().__getitem__(at)
 
     wire = Counted(attacks.KINDS[kind](QUERY))
     with pytest.raises(dns.exception.FormError):

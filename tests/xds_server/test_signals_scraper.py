@@ -403,7 +403,7 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCap
         second_page = ""
         reads = 0
 
-        def read(self, page: bytes, now: float, second: bytes | None) -> dict[str, float]:
+        def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:
             Broken.reads += 1
             raise KeyError("bug")
 

@@ -125,7 +125,7 @@ def test_latencies_are_of_good_answers_only() -> None:
     assert np.isnan(columns.first_byte_p50_seconds[1])
 
 
-OPENED = {"status": 101, "first_byte_seconds": 0.001, "established": True}
+OPENED: dict[str, Any] = {"status": 101, "first_byte_seconds": 0.001, "established": True}
 
 
 @pytest.mark.parametrize("flags", [(), ("UC",), ("DC",), ("UR",), ("UT",), ("SI",)], ids=str)

@@ -319,7 +319,7 @@ def test_slow_pages_make_no_stall() -> None:
         assert detector.step(inputs, now, slow)[0] == 0
 
 
-def doubted(**fields: float) -> Engine:
+def doubted(**fields: Any) -> Engine:
     engine = Engine(**fields)
     engine.detector.restore(np.array([0]), engine.now)
     return engine

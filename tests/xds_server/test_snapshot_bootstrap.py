@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,7 +57,7 @@ def test_bootstrap_is_what_envoy_means_by_one(address: str, delta: bool) -> None
 
 def test_bootstrap_waits_for_a_late_handshake() -> None:
     """A shorter limit than Envoy's own, in every attempt, would leave a new Envoy without configuration."""
-    arguments = {"ads_address": "10.0.0.1:1", "node_id": "n", "node_cluster": "c"}
+    arguments: dict[str, Any] = {"ads_address": "10.0.0.1:1", "node_id": "n", "node_cluster": "c"}
     for socket, seconds in ((None, "1s"), ({"name": "tls"}, "5s")):
         made = bootstrap(**arguments, transport_socket=socket)
         assert made["static_resources"]["clusters"][0]["connect_timeout"] == seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from hypothesis import given
@@ -68,7 +68,7 @@ def put(store: SnapshotStore, settings: Settings, weights: dict[str, int]) -> bo
     return store.set(snapshot, group_snapshots(snapshot, settings.weights.topology, *endpoints))
 
 
-def filled(weights: dict[str, int] | None = None, topology: object = None, **store: int) -> SnapshotStore:
+def filled(weights: dict[str, int] | None = None, topology: object = None, **store: Any) -> SnapshotStore:
     made = SnapshotStore(**store)
     put(made, fleet(topology), weights or EVEN)
     return made
@@ -211,7 +211,8 @@ def test_joined_bytes_are_what_protobuf_writes(
     rows: list[tuple[str, int, Locality, int | None, str]],
 ) -> None:
     """The whole goes through the parser and the writer unchanged, and says what it should."""
-    entries, weights, marked = [], {}, {"": set(), "unhealthy": set(), "draining": set()}
+    entries: list[dict[str, object]] = []
+    weights, marked = {}, {"": set(), "unhealthy": set(), "draining": set()}
     for host, port, place, weight, mark in rows:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         where = {"region": place.region, "zone": place.zone, "sub_zone": place.sub_zone}
