@@ -139,35 +139,67 @@ def warmroute(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "warmroute.cli.main", *arguments]
 
 
-_taken_ports: set[int] = set()
-_drawn: Final = random.SystemRandom()
-"""Nobody's seed makes two callers draw the same."""
+_PORTS: Final = range(20_000, 32_000)
+"""Below those that the kernel gives to connections, which would take one of them sooner or later."""
+_BLOCK_PORTS: Final = 100
+_random: Final = random.SystemRandom()
+"""No seed makes two processes begin with the same block."""
+
+
+class _Ports:
+    """Blocks of ports, each of one process, which keeps a block's first port bound until it ends.
+
+    So no two processes get the same port, also while nothing listens there.
+    """
+
+    def __init__(self) -> None:
+        self._guards: list[socket.socket] = []
+        self._rest = range(0)
+
+    def take(self, count: int) -> int:
+        """Return the first of `count` ports in a row that nothing is bound to."""
+        assert count < _BLOCK_PORTS, count
+        while True:
+            while len(self._rest) < count:
+                self._rest = self._new_block()
+            ports, self._rest = self._rest[:count], self._rest[count:]
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                for port in ports:
+                    stack.enter_context(_bound(port))
+                return ports[0]
+
+    def _new_block(self) -> range:
+        blocks = len(_PORTS) // _BLOCK_PORTS
+        for number in _random.sample(range(blocks), blocks):
+            block = _PORTS[number * _BLOCK_PORTS :][:_BLOCK_PORTS]
+            with contextlib.suppress(OSError):
+                self._guards.append(_bound(block[0]))
+                return block[1:]
+        raise BenchError(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+_ports: Final = _Ports()
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` loopback ports in a row that are neither bound nor taken.
-
-    They lie below those that the kernel gives to connections, which would take one of them sooner or later.
+    """Return the first of `count` (99 at most) loopback ports in a row that no other caller gets.
 
     Raises:
         BenchError: there are none.
     """
-    for _ in range(100):
-        first = _drawn.randrange(20_000, 32_000)
-        ports = range(first, first + count)
-        if not _taken_ports.isdisjoint(ports):
-            continue
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in ports:
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            _taken_ports.update(ports)
-            return first
-    raise BenchError(f"no {count} free ports in a row")
+    return _ports.take(count)
 
 
 def free_port() -> int:
-    """Return a loopback port that is free now and outside the range of outgoing connections."""
-    return free_ports(1)
+    """Return a loopback port that is free now and that no other caller gets."""
+    return _ports.take(1)
