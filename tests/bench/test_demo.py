@@ -107,8 +107,11 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
     assert process.stderr is not None
     try:
         async with asyncio.timeout(60):
-            while b" sent" not in await process.stderr.readline():
-                assert process.returncode is None
+            output = b""
+            while b" sent" not in output:
+                line = await process.stderr.readline()
+                assert line, f"the bench ended early: {output.decode()}"
+                output += line
         assert len(started_below(tmp_path)) >= 4, "the demo, two engines and Envoy run"
         process.send_signal(number)
         async with asyncio.timeout(60):

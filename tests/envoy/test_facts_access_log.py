@@ -230,8 +230,8 @@ async def told_again(world: Any, lines: asyncio.StreamReader) -> None:
     asking = asyncio.create_task(keep_asking())
     try:
         async with asyncio.timeout(60):
-            while (await lines.readline()).strip() not in asked:
-                pass
+            while (line := await lines.readline()).strip() not in asked:
+                assert line, "the process ended"
     finally:
         asking.cancel()
 
