@@ -109,7 +109,6 @@ async def measure(handshakes: int) -> dict[str, Cost]:
 
     Raises:
         BenchError: a part did not start, or a handshake was not of the kind it was to be.
-        EnvoyError: Envoy did not start.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-handshake-"))
     children: list[Child] = []

@@ -168,7 +168,6 @@ async def measure(rounds: int) -> dict[str, dict[str, Cost]]:
 
     Raises:
         BenchError: a part did not start, or a request failed.
-        EnvoyError: an Envoy did not start.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-request-cpu-"))
     first = free_ports(ENGINES + 2)
@@ -194,7 +193,7 @@ async def measure(rounds: int) -> dict[str, dict[str, Cost]]:
                     *engines,
                 ]
                 child = children[site.name] = Child(site.name, argv, directory)
-                await child.wait_for(lambda child=child: child.line_after(_LISTENING) is not None)  # type: ignore[misc]
+                await child.wait_for(lambda child=child: child.line_after(_LISTENING) is not None)
                 server = site.discovery()
                 await server.start()
                 stack.push_async_callback(server.stop, 0)

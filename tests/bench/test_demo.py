@@ -16,7 +16,8 @@ from tests.terminal import verb as verb_of
 from warmroute.cli.main import main
 from warmroute.demo import app as demo
 from warmroute.demo import llama_engine
-from warmroute.demo.envoy import EnvoyError, envoy_binary
+from warmroute.demo.envoy import envoy_binary
+from warmroute.demo.processes import BenchError
 from warmroute.demo.scenario import scenario
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def have_envoy() -> bool:
     try:
         envoy_binary()
-    except EnvoyError:
+    except BenchError:
         return False
     return True
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from warmroute.demo.envoy import EnvoyError, EnvoyProcess, envoy_binary
+from warmroute.demo.envoy import EnvoyProcess, envoy_binary
+from warmroute.demo.processes import BenchError
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "envoy"
 
@@ -70,10 +71,10 @@ async def test_shipped_bootstrap_is_valid(name: Any) -> None:
 async def test_envoy_that_cannot_start_says_why() -> None:
     """The harness reports Envoy's own words and leaves nothing behind."""
     process = EnvoyProcess({"static_resources": {"clusters": [{"name": "x", "no_such_field": 1}]}})
-    with pytest.raises(EnvoyError, match="no_such_field"):
+    with pytest.raises(BenchError, match="no_such_field"):
         async with process:
             pass
-    assert not process.running
+    assert not process._child.running
 
 
 def _found(tree: object, key: str) -> list[Any]:

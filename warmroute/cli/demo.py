@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from fleet.errors import WarmrouteError
 from warmroute.demo import app as demo
 from warmroute.demo import llama_engine
-from warmroute.demo.envoy import EnvoyError, envoy_binary
+from warmroute.demo.envoy import envoy_binary
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,6 +46,6 @@ def _in_here(command: str) -> str:
 def _have_envoy() -> bool:
     try:
         envoy_binary()
-    except EnvoyError:
+    except BenchError:
         return False
     return True

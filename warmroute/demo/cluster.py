@@ -109,7 +109,7 @@ class Cluster:
             for number in range(self.settings.engines)
         ]
         for child in started:
-            await child.wait_for(lambda child=child: child.line_after("listening on ") is not None)  # type: ignore[misc]
+            await child.wait_for(lambda child=child: child.line_after("listening on ") is not None)
             address = child.line_after("listening on ")
             assert address is not None
             self.engines.append(address)

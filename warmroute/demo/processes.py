@@ -18,7 +18,7 @@ from fleet.errors import WarmrouteError
 from warmroute.demo.tether import tethered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from pathlib import Path
 
 T = TypeVar("T")
@@ -56,15 +56,20 @@ class Child:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    async def wait_for(self, ready: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Return when `ready` says so.
+    async def wait_for(
+        self, ready: Callable[[], bool] | Callable[[], Awaitable[bool]], seconds: float = 60.0
+    ) -> None:
+        """Return when `ready` (or what it awaits) is true.
 
         Raises:
             BenchError: the process ended before, or `seconds` have passed.
         """
         try:
             async with asyncio.timeout(seconds):
-                while not ready():
+                while True:
+                    answer = ready()
+                    if answer if isinstance(answer, bool) else await answer:
+                        return
                     if not self.running:
                         raise BenchError(f"{self.name} ended at its start:\n{self.tail()}")
                     await asyncio.sleep(_POLL_SECONDS)

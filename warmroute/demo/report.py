@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import WarmrouteError
-from warmroute.demo.envoy import EnvoyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +95,7 @@ def command(main: Callable[[], int]) -> int:
     """Run a bench's main; report an expected error in one line instead of a traceback."""
     try:
         return main()
-    except (WarmrouteError, EnvoyError, OSError) as error:
+    except (WarmrouteError, OSError) as error:
         progress(str(error))
         return 2
     except KeyboardInterrupt:
