@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
 
 class Responder:
-    """Answers about the certificates of one authority; an async context manager.
-
-    `known` are the certificates that it knows; about another one it answers `unauthorized`.
-    """
+    """Answers about the certificates of one authority; an async context manager."""
 
     def __init__(self, authority: Authority) -> None:
         self.authority = authority
         self.by_serial: dict[int, Issued] = {}
-        """By serial number."""
+        """Certificates by serial number; the answer about any other is `unauthorized`."""
         self.status = ocsp.OCSPCertStatus.GOOD
         self.hours = 1.0
         self.signer: Issued | None = None

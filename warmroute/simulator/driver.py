@@ -50,10 +50,7 @@ class Stream:
 
 
 class EngineDriver:
-    """One engine in real time. Freezing stops its clock; requests then continue at the same point.
-
-    `clock` and the loop's timers must count the same seconds; it is the loop's own clock unless a test says.
-    """
+    """One engine in real time, on the loop's clock. Freezing stops it; its requests continue later."""
 
     def __init__(
         self, config: EngineConfig, loop: asyncio.AbstractEventLoop, wall: Callable[[], float]

@@ -16,8 +16,8 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from warmroute.simulator.connection import HEADER_ENGINE
+from warmroute.simulator.model import Request
 from warmroute.simulator.protocol import BadRequestError
-from warmroute.simulator.request import Request
 from warmroute.simulator.tokens import BYTES_PER_TOKEN, block_chain, count_tokens
 
 if TYPE_CHECKING:
@@ -58,18 +58,15 @@ async def open_socket(request: web.BaseRequest, address: str) -> web.WebSocketRe
     return socket
 
 
-async def converse(socket: web.WebSocketResponse, say: Say) -> int:
-    """Answer messages in their order until the peer closes; returns how many there were."""
-    messages = 0
+async def converse(socket: web.WebSocketResponse, say: Say) -> None:
+    """Answer messages in their order until the peer closes."""
     async for message in socket:
         if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
             break
-        messages += 1
         if message.type is WSMsgType.BINARY:
             await socket.send_bytes(message.data)
         else:
             await _answer(socket, message.data, say)
-    return messages
 
 
 async def say(
