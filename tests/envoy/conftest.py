@@ -35,6 +35,7 @@ from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
+from fleet.service.serving import server_options
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from tests.envoy.processors import Nursery
@@ -554,7 +555,7 @@ async def make_world(
     settings = parse_settings(yaml.safe_dump(written))
     ads = Ads()
     ads.set(built(settings, membership(settings), {}, frozenset(), patient=patient))
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=server_options())
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
     register(server)
     server.add_insecure_port(settings.xds.address)
