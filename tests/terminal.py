@@ -98,12 +98,12 @@ class Terminal:
         self._screen.reset()
         self._set_size(columns, rows)
 
-    def until(self, *wanted: str | Callable[[str], bool]) -> str:
+    def until(self, *parts: str | Callable[[str], bool]) -> str:
         """Read on until all of it stands on the screen, or holds of its text; return that."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not all(part(self.text) if callable(part) else part in self.text for part in wanted):
+        while not all(part(self.text) if callable(part) else part in self.text for part in parts):
             assert "Traceback" not in self.raw, self.raw[-3000:]
-            assert time.monotonic() < deadline, f"{wanted} in\n{self.text.rstrip()}"
+            assert time.monotonic() < deadline, f"{parts} in\n{self.text.rstrip()}"
             self.read(0.1)
         return self.text
 

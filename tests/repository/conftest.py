@@ -28,8 +28,8 @@ def project() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def packages(project: dict[str, Any]) -> list[str]:
     """The packages that are shipped."""
-    held: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    return held
+    names: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    return names
 
 
 @pytest.fixture(scope="session")

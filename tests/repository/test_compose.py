@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from fleet.settings import load_settings
 from fleet.settings.address import is_local
 from warmroute.cli.main import VERBS, main
 from warmroute.demo.envoy import envoy_binary
+from warmroute.demo.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ IMAGE = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+")
 STARTED = ("engine-1", "engine-2", "engine-3", "xds-server", "ext-proc", "envoy")
 """What the tests start as processes; the watchers' images are not here."""
 WATCHERS = ("otel-collector", "jaeger", "prometheus", "grafana")
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +47,15 @@ def compose(root: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def services(compose: dict[str, Any]) -> dict[str, Any]:
-    held: dict[str, Any] = compose["services"]
-    return held
+    entries: dict[str, Any] = compose["services"]
+    return entries
 
 
 def warmroute_commands(services: dict[str, Any]) -> dict[str, list[str]]:
     return {
-        name: held["command"] for name, held in services.items() if ours(held) and "entrypoint" not in held
+        name: service["command"]
+        for name, service in services.items()
+        if ours(service) and "entrypoint" not in service
     }
 
 
@@ -80,20 +82,20 @@ def test_every_role_is_there(services: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [*STARTED, *WATCHERS])
 def test_each_service_is_pinned_unprivileged_and_watched(services: dict[str, Any], name: str) -> None:
-    held = services[name]
-    assert IMAGE.fullmatch(held["image"]), "a version, not `latest`"
-    assert held["user"] == {"prometheus": "65534:65534", "grafana": "472:0"}.get(name, "10001:10001")
-    assert held["cap_drop"] == ["ALL"]
-    assert held["read_only"] is True
-    assert held["security_opt"] == ["no-new-privileges:true"]
-    assert held["restart"] == "unless-stopped"
+    service = services[name]
+    assert IMAGE.fullmatch(service["image"]), "a version, not `latest`"
+    assert service["user"] == {"prometheus": "65534:65534", "grafana": "472:0"}.get(name, "10001:10001")
+    assert service["cap_drop"] == ["ALL"]
+    assert service["read_only"] is True
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
     if name != "otel-collector":  # Its image holds nothing but the collector.
-        assert held["healthcheck"]["test"][0] == "CMD"
+        assert service["healthcheck"]["test"][0] == "CMD"
 
 
 def test_everything_that_is_mounted_is_there(compose: dict[str, Any], root: Path) -> None:
-    for name, held in compose["services"].items():
-        for volume in held.get("volumes", ()):
+    for name, service in compose["services"].items():
+        for volume in service.get("volumes", ()):
             source = volume["source"] if isinstance(volume, dict) else volume.split(":")[0]
             if source.startswith("./"):
                 assert (root / source).exists(), name
@@ -104,12 +106,12 @@ def test_everything_that_is_mounted_is_there(compose: dict[str, Any], root: Path
 
 def test_files_that_commands_and_environments_name_are_mounted(services: dict[str, Any], root: Path) -> None:
     """A path in a container leads to a file here, through the volume that covers it."""
-    wanted = {
+    paths = {
         "otel-collector": "/etc/otelcol/collector.yaml",
         "prometheus": "/etc/prometheus/prometheus.yml",
         "grafana": services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"],
     }
-    for name, path in wanted.items():
+    for name, path in paths.items():
         assert path in f"{services[name].get('command')} {services[name].get('environment')}"
         assert here(services[name], path, root).is_file(), path
 
@@ -140,9 +142,9 @@ def test_prometheus_scrapes_every_service_by_its_address(services: dict[str, Any
     config = yaml.safe_load((root / "deploy" / "prometheus" / "prometheus.yml").read_text())
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     address = {
-        name: held["networks"]["fleet"]["ipv4_address"]
-        for name, held in services.items()
-        if "networks" in held
+        name: service["networks"]["fleet"]["ipv4_address"]
+        for name, service in services.items()
+        if "networks" in service
     }
     assert targets["warmroute-xds"] == [f"{address['xds-server']}:19000"]
     assert targets["warmroute-ext-proc"] == [f"{address['ext-proc']}:19001"]
@@ -168,13 +170,13 @@ def test_traces_go_through_the_collector_to_the_viewer(services: dict[str, Any],
             assert set(pipeline[kind]) <= set(collector[kind])
 
 
-def test_the_token_is_drawn_once_and_reaches_only_those_who_need_it(
+def test_token_is_drawn_once_and_mounted_where_needed(
     compose: dict[str, Any], services: dict[str, Any], root: Path, tmp_path: Path
 ) -> None:
-    bearers = {name for name, held in services.items() if "admin-token" in str(held.get("volumes"))}
+    bearers = {name for name, service in services.items() if "admin-token" in str(service.get("volumes"))}
     assert bearers == {"admin-token", "xds-server", "ext-proc", "prometheus"}
     for name in bearers - {"admin-token"}:
-        (volume,) = [held for held in services[name]["volumes"] if "admin-token" in str(held)]
+        (volume,) = [volume for volume in services[name]["volumes"] if "admin-token" in str(volume)]
         assert (volume["target"], volume["read_only"]) == ("/run/admin", True)
         assert services[name]["depends_on"]["admin-token"] == {"condition": "service_completed_successfully"}
     assert services["prometheus"]["group_add"] == ["10001"], "the token is its owner's and the group's"
@@ -194,12 +196,12 @@ def test_the_envoy_is_the_one_that_the_tests_prove(services: dict[str, Any], pro
     assert services["envoy"]["image"].rpartition(":v")[2] == wheel.partition("==")[2]
 
 
-def test_one_service_builds_the_image_of_this_version_and_the_others_name_it(
+def test_one_service_builds_the_image_that_the_others_name(
     services: dict[str, Any], project: dict[str, Any]
 ) -> None:
     """Where the image store is containerd's, the second build of a tag ends with "already exists"."""
-    assert [name for name, held in services.items() if "build" in held] == ["admin-token"]
-    names = {held["image"] for held in services.values() if ours(held)}
+    assert [name for name, service in services.items() if "build" in service] == ["admin-token"]
+    names = {service["image"] for service in services.values() if ours(service)}
     assert names == {f"warmroute:{project['project']['version']}"}
     assert next(iter(services)) == "admin-token", "what builds goes first"
 
@@ -225,10 +227,10 @@ def test_an_address_that_is_silent_is_soon_passed_over(root: Path) -> None:
     assert [pool.connect_timeout_seconds for pool in settings.pools] == [1.0]
 
 
-def test_only_the_host_itself_reaches_envoy_and_the_views_at_ports_that_can_be_chosen(
+def test_ports_are_published_to_the_host_alone(
     services: dict[str, Any],
 ) -> None:
-    published = {name: held["ports"] for name, held in services.items() if "ports" in held}
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
     ports = {"envoy": 10000, "grafana": 3000, "prometheus": 9090, "jaeger": 16686}
     assert published == {
         name: [f"127.0.0.1:${{{name.upper()}_PORT:-{port}}}:{port}"] for name, port in ports.items()
@@ -245,14 +247,14 @@ def test_services_meet_over_unix_sockets(root: Path) -> None:
         assert address.startswith("unix:/run/warmroute/")
 
 
-def test_every_address_is_fixed_and_engines_have_the_ones_of_the_settings(
+def test_addresses_are_fixed_and_match_the_settings(
     compose: dict[str, Any], services: dict[str, Any], root: Path
 ) -> None:
     """EDS takes no names; and a free choice of Docker's could take a fixed address away."""
     subnet = ipaddress.ip_network(compose["networks"]["fleet"]["ipam"]["config"][0]["subnet"])
     assert services["admin-token"]["network_mode"] == "none"
-    on_network = {name: held for name, held in services.items() if name != "admin-token"}
-    fixed = {name: held["networks"]["fleet"]["ipv4_address"] for name, held in on_network.items()}
+    on_network = {name: service for name, service in services.items() if name != "admin-token"}
+    fixed = {name: service["networks"]["fleet"]["ipv4_address"] for name, service in on_network.items()}
     assert len(set(fixed.values())) == len(on_network)
     assert all(ipaddress.ip_address(address) in subnet for address in fixed.values())
     settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
@@ -297,7 +299,9 @@ class Deployment:
         self.services = services
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        ports = free_ports(len(STARTED) + 4)
+        count = len(STARTED) + 4
+        first = free_ports(count)
+        ports = list(range(first, first + count))
         self.envoy_port = ports.pop()
         common = {
             "/etc/warmroute": str(folder / "etc"),
@@ -340,9 +344,9 @@ class Deployment:
         return text
 
     def start(self, name: str) -> None:
-        held = self.services[name]
-        command = [self.mapped(argument, name) for argument in held["command"]]
-        if ours(held):
+        service = self.services[name]
+        command = [self.mapped(argument, name) for argument in service["command"]]
+        if ours(service):
             command = [sys.executable, "-m", "warmroute.cli.main", *command]
         else:
             assert command[0] == "envoy"
@@ -358,7 +362,7 @@ class Deployment:
         if command[0] == "python":
             command[0] = sys.executable
         deadline = time.monotonic() + WAIT_SECONDS
-        while subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
+        while subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=False).returncode:
             log = (self.folder / f"{name}.log").read_text()
             assert self.processes[name].poll() is None, log
             assert time.monotonic() < deadline, log
@@ -369,18 +373,10 @@ class Deployment:
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         try:
-            return {name: process.wait(60) for name, process in self.processes.items()}
+            return {name: process.wait(WAIT_SECONDS) for name, process in self.processes.items()}
         finally:
             for process in self.processes.values():
                 process.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [listener.getsockname()[1] for listener in held]
-    for listener in held:
-        listener.close()
-    return ports
 
 
 @pytest.fixture
@@ -405,7 +401,7 @@ def ask(port: int) -> tuple[int, dict[str, str]]:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
         response.read()
         return response.status, {name.lower(): value for name, value in response.headers.items()}
 
@@ -414,7 +410,7 @@ def prometheus_page(deployment: Deployment, token: str) -> int:
     url = f"http://{deployment.common['127.0.0.1:19000']}/metrics"
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -426,7 +422,7 @@ def test_its_commands_make_a_working_whole(deployment: Deployment) -> None:
         deployment.start(name)
     for name in STARTED:
         deployment.wait_healthy(name)
-    # Envoy goes by weights until its health check has found ext_proc, and whenever this host stalls a pick.
+    # Envoy goes by weights until its health check sees ext_proc, and whenever this host stalls a pick.
     deadline = time.monotonic() + WAIT_SECONDS
     answers = [ask(deployment.envoy_port)]
     while [headers.get("x-warmroute-reason") for _, headers in answers[-2:]] != ["warm", "warm"]:

@@ -34,54 +34,56 @@ def deploy(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(deploy: Path) -> list[Query]:
+def used_queries(deploy: Path) -> list[Query]:
     return queries(deploy)
 
 
 @pytest.fixture(scope="module")
-def known(root: Path, deploy: Path) -> Mapping[str, set[str]]:
+def label_sets(root: Path, deploy: Path) -> Mapping[str, set[str]]:
     """Every metric with its labels: those of the documents, of the GPU agent, and the recorded ones."""
     operations = (root / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| `(warmroute_\w+)(?:\{([\w,]+)\})?` \|(.+)$", operations, flags=re.MULTILINE)
-    found = {name: set(told.split(",")) - {""} for name, told, _ in rows}
+    sets = {name: set(listed.split(",")) - {""} for name, listed, _ in rows}
     for name, _, text in rows:
         if "histogram" in text:
-            found[f"{name}_bucket"] = found[name] | {"le"}
-    found |= {signal_metric(name): {"pool", "endpoint"} for name in EXPOSED}
+            sets[f"{name}_bucket"] = sets[name] | {"le"}
+    sets |= {signal_metric(name): {"pool", "endpoint"} for name in EXPOSED}
     registry = CollectorRegistry()
     AgentMetrics.of(registry).field_error("name", "NOT_SUPPORTED")
     registry.register(GpuCollector(agent_page._reading, lambda: 0.0))
     for metric in registry.collect():
         for sample in metric.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
+            sets.setdefault(sample.name, set()).update(sample.labels)
     for group in yaml.safe_load((deploy / "prometheus" / "rules.yml").read_text())["groups"]:
         for rule in group["rules"]:
             if "record" in rule:
-                found[rule["record"]] = labels(rule["expr"]) - {"le"}
-    return {**found, "up": set()}
+                sets[rule["record"]] = labels(rule["expr"]) - {"le"}
+    return {**sets, "up": set()}
 
 
-def test_every_metric_exists(asked: list[Query], known: Mapping[str, set[str]]) -> None:
-    unknown = {(query.where, name) for query in asked for name in metrics(query.expression) - set(known)}
+def test_every_metric_exists(used_queries: list[Query], label_sets: Mapping[str, set[str]]) -> None:
+    unknown = {
+        (query.where, name) for query in used_queries for name in metrics(query.expression) - set(label_sets)
+    }
     assert unknown == set()
-    assert len({name for query in asked for name in metrics(query.expression)}) > 60
+    assert len({name for query in used_queries for name in metrics(query.expression)}) > 60
 
 
-def test_every_label_exists(asked: list[Query], known: Mapping[str, set[str]]) -> None:
+def test_every_label_exists(used_queries: list[Query], label_sets: Mapping[str, set[str]]) -> None:
     unknown = set()
-    for query in asked:
-        held = EVERYWHERE.union(*(known[name] for name in metrics(query.expression)))
-        unknown |= {(query.where, name) for name in labels(query.expression) - held}
+    for query in used_queries:
+        allowed = EVERYWHERE.union(*(label_sets[name] for name in metrics(query.expression)))
+        unknown |= {(query.where, name) for name in labels(query.expression) - allowed}
     assert unknown == set()
 
 
-def test_legends_name_labels_that_series_have(deploy: Path, known: Mapping[str, set[str]]) -> None:
+def test_legends_name_labels_that_series_have(deploy: Path, label_sets: Mapping[str, set[str]]) -> None:
     for path, dashboard in dashboard_files(deploy):
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):
-                held = EVERYWHERE.union(*(known[name] for name in metrics(target["expr"])))
+                allowed = EVERYWHERE.union(*(label_sets[name] for name in metrics(target["expr"])))
                 used = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-                assert used <= held, (path.name, panel["title"])
+                assert used <= allowed, (path.name, panel["title"])
                 if target["expr"].startswith("sum by"):
                     assert used <= labels(target["expr"]), (path.name, panel["title"])
 
@@ -152,20 +154,20 @@ def test_what_is_worth_an_alert_has_one(deploy: Path, root: Path) -> None:
     assert set(re.findall(r"`(warmroute_\w+)`", line)) <= used
 
 
-def test_every_dashboard_and_alert_is_told(root: Path, deploy: Path) -> None:
+def test_every_dashboard_and_alert_is_documented(root: Path, deploy: Path) -> None:
     text = (root / "docs" / "dashboards.md").read_text()
     groups = yaml.safe_load((deploy / "prometheus" / "rules.yml").read_text())["groups"]
     for _, dashboard in dashboard_files(deploy):
         assert f"`{dashboard['uid']}`" in text
         for panel in dashboard["panels"]:
             assert panel["type"] == "row" or panel["title"] in text, panel["title"]
-    told = set(re.findall(r"^\| `(Warmroute\w+)` \|", text, flags=re.MULTILINE))
-    assert told == {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    documented = set(re.findall(r"^\| `(Warmroute\w+)` \|", text, flags=re.MULTILINE))
+    assert documented == {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     assert [beginning for beginning in RARE if beginning not in text] == []
 
 
-def test_alerts_are_taken_apart_into_what_must_have_series(asked: list[Query]) -> None:
-    alert = [query for query in asked if query.where == "rules: WarmrouteAllRefused"]
+def test_alerts_are_split_into_their_selectors(used_queries: list[Query]) -> None:
+    alert = [query for query in used_queries if query.where == "rules: WarmrouteAllRefused"]
     assert [query.kind for query in alert] == ["alert", "selector", "selector"]
     assert [query.expression for query in alert[1:]] == [
         "warmroute_xds_nacks_total",
@@ -189,23 +191,23 @@ def test_empty_and_failed_queries_miss_the_target() -> None:
         dashboards.Ran(Query("e", "f", "alert", "all is well"), 0),
         dashboards.Ran(Query("g", "h", "panel"), 0, "parse error"),
     ]
-    result, wanted = dashboards.result_of(ran)
+    result, targets = dashboards.result_of(ran)
     assert [entry["where"] for entry in result["empty"]] == ["c"]
     assert [entry["where"] for entry in result["empty_as_documented"]] == ["e"]
     assert [entry["where"] for entry in result["failed"]] == ["g"]
-    assert {entry.name: entry.met for entry in wanted} == {
+    assert {entry.name: entry.met for entry in targets} == {
         "queries": False,
         "queries_with_errors": False,
         "queries_without_series": False,
     }
 
 
-def test_a_missing_program_is_told_and_where_to_get_it(tmp_path: Path) -> None:
+def test_missing_program_is_named_with_its_source(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"no `prometheus` in .+docs/dashboards\.md"):
         dashboards.program("prometheus", tmp_path)
 
 
-async def test_the_stand_in_for_a_gpu_agent_serves_its_page() -> None:
+async def test_fake_gpu_agent_serves_its_page() -> None:
     async with agent_page.agent_page() as address:
         client = HttpClient(address, asyncio.get_running_loop().time)
         page = (await client.request("GET", "/metrics")).body.decode()

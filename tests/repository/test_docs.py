@@ -1,4 +1,4 @@
-"""What the documents say exists, exists; and what exists to be known stands in the documents."""
+"""The documents name only what exists, and all of it."""
 
 from __future__ import annotations
 
@@ -141,24 +141,24 @@ def test_examples_of_settings_in_documents_are_good(documents: Mapping[Path, str
         parse_settings(example)
 
 
-def test_environment_and_restart_rules_are_told(root: Path) -> None:
+def test_environment_and_restart_rules_are_documented(root: Path) -> None:
     text = (root / "docs" / "settings.md").read_text()
     for variable, path in ENVIRONMENT.items():
         assert f"| `{variable}` | `{'.'.join(path)}` |" in text
-    told = text[text.index("## Reload") :]
-    assert [f"{s}.{f}" for s, f in RESTART_ONLY if f"`{s}.{f}`" not in told] == []
+    documented = text[text.index("## Reload") :]
+    assert [f"{s}.{f}" for s, f in RESTART_ONLY if f"`{s}.{f}`" not in documented] == []
 
 
-def test_every_name_shared_with_envoy_is_told(operations: str) -> None:
-    wanted = {*names.UPSTREAM_HEADERS, *names.UPSTREAM_HEADERS.values(), *names.REMOVED_REQUEST_HEADERS}
-    wanted |= {names.DESTINATION_NAMESPACE, names.METADATA_NAMESPACE}
-    assert {name for name in wanted if f"`{name}`" not in operations} == set()
+def test_every_name_shared_with_envoy_is_documented(operations: str) -> None:
+    shared = {*names.UPSTREAM_HEADERS, *names.UPSTREAM_HEADERS.values(), *names.REMOVED_REQUEST_HEADERS}
+    shared |= {names.DESTINATION_NAMESPACE, names.METADATA_NAMESPACE}
+    assert {name for name in shared if f"`{name}`" not in operations} == set()
 
 
-def test_every_reason_is_told(operations: str) -> None:
-    told = dict(re.findall(r"^\| `([a-z_]+)` \| (no pick|picked): ", operations, flags=re.MULTILINE))
-    assert set(told) == {reason.value for reason in Reason}
-    assert {reason for reason, what in told.items() if what == "picked"} == names.PICKED_REASONS
+def test_every_reason_is_documented(operations: str) -> None:
+    documented = dict(re.findall(r"^\| `([a-z_]+)` \| (no pick|picked): ", operations, flags=re.MULTILINE))
+    assert set(documented) == {reason.value for reason in Reason}
+    assert {reason for reason, what in documented.items() if what == "picked"} == names.PICKED_REASONS
 
 
 def exposed(registry: CollectorRegistry) -> Iterator[str]:
@@ -166,7 +166,9 @@ def exposed(registry: CollectorRegistry) -> Iterator[str]:
         yield f"{metric.name}_total" if metric.type == "counter" else metric.name
 
 
-async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Path, operations: str) -> None:
+async def test_every_metric_and_admin_path_is_documented(
+    settings: Settings, root: Path, operations: str
+) -> None:
     registry, store = CollectorRegistry(), FleetStore()
     provider = tracer_provider(settings.telemetry, "test", registry)
     parts: list[XdsServer | ExtProcServer] = [
@@ -179,15 +181,15 @@ async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Pat
     Workers(root / "none.yaml", settings, registry)
     WorkerAdmins((), None, registry)
     Certificates(registry)
-    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
-    assert told == set(exposed(registry))
+    documented = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
+    assert documented == set(exposed(registry))
     paths = {path for part in parts for path in (*part.views(), *part.queries(), *part.actions())}
     paths |= {"/healthz", "/readyz", "/metrics", WORKERS_PATH}
     assert set(re.findall(r"^\| `(/[\w/]+)` \|", operations, flags=re.MULTILINE)) == paths
 
 
 def test_files_that_recipes_write_are_ignored(root: Path) -> None:
-    """So that whoever tries them has no strange files in `git status`."""
+    """A user who tries them sees no strange files in `git status`."""
     written = {
         "warmroute.yaml",
         *re.findall(r" > ([\w.-]+)$", (root / "docs" / "quickstart.md").read_text(), re.MULTILINE),

@@ -70,7 +70,7 @@ def test_both_otlp_exporters_can_be_imported_beside_warmroute() -> None:
 
 @pytest.mark.slow
 def test_a_fresh_environment_with_the_wheel(root: Path, tmp_path: Path) -> None:
-    """Both exporters work beside Warmroute, and Warmroute beside xds-protos."""
+    """Both exporters work next to Warmroute, and Warmroute next to xds-protos."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]

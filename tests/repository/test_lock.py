@@ -1,4 +1,4 @@
-"""What `make` and CI install is what pyproject.toml asks for, each file known by its hash."""
+"""`make` and CI install what pyproject.toml asks for, and check the hash of each file."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def test_lock_names_no_package_index(lock: str) -> None:
 def test_build_uses_the_locked_backend(project: dict[str, Any], requirements: dict[str, Requirement]) -> None:
     """`make` builds without isolation, so the group has what `[build-system]` asks for."""
     for text in project["build-system"]["requires"]:
-        wanted = Requirement(text)
-        assert requirements[canonicalize_name(wanted.name)].specifier == wanted.specifier
+        requirement = Requirement(text)
+        assert requirements[canonicalize_name(requirement.name)].specifier == requirement.specifier

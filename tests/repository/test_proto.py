@@ -11,11 +11,11 @@ from pathlib import Path
 
 def recipe(makefile: str) -> list[str]:
     """Return the arguments of protoc in the Makefile's verb `proto`."""
-    found = re.search(
+    match = re.search(
         r"^proto:.*\n\t\$\(BIN\)/python (-m grpc_tools\.protoc .*)$", makefile, flags=re.MULTILINE
     )
-    assert found, "the verb proto runs grpc_tools.protoc"
-    return shlex.split(found[1])
+    assert match, "the verb proto runs grpc_tools.protoc"
+    return shlex.split(match[1])
 
 
 def differences(made: Path, committed: Path, by_hand: str) -> list[str]:

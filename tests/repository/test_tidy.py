@@ -58,13 +58,13 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
 
 def shared_names() -> set[str]:
     """Every name and header of fleet/names.py."""
-    found: set[str] = set()
+    shared: set[str] = set()
     for value in vars(names).values():
         if isinstance(value, str):
-            found.add(value)
+            shared.add(value)
         elif isinstance(value, tuple | dict):
-            found.update(value)
-    return found
+            shared.update(value)
+    return shared
 
 
 def test_functions_are_short(modules: list[Path]) -> None:
@@ -123,18 +123,18 @@ def test_functions_take_few_parameters(modules: list[Path]) -> None:
 def test_nothing_is_left_to_do(texts: dict[Path, str]) -> None:
     """Open ends live in the issue tracker."""
     marks = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b(?!-)")
-    found = [str(path) for path, text in texts.items() if marks.search(text)]
-    assert found == []
+    offenders = [str(path) for path, text in texts.items() if marks.search(text)]
+    assert offenders == []
 
 
 def test_services_log_and_do_not_print(modules: list[Path], root: Path) -> None:
-    found = [
+    offenders = [
         f"{path}:{node.lineno}"
         for path in of_services(modules, root)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
-    assert found == []
+    assert offenders == []
 
 
 def test_every_public_module_says_what_it_is(modules: list[Path]) -> None:
@@ -167,14 +167,14 @@ def test_import_contracts_hold(root: Path) -> None:
 
 
 def test_names_shared_with_envoy_are_spelt_in_one_place(modules: list[Path], root: Path) -> None:
-    found = [
+    offenders = [
         f"{path}:{line} {text!r}"
         for path in of_services(modules, root)
         if path.relative_to(root) != Path("fleet/names.py")
         for line, text in literals(path)
         if re.search(r"x-warmroute-|x-gateway-destination", text.lower())
     ]
-    assert found == []
+    assert offenders == []
 
 
 def test_the_rule_about_names_sees_a_second_spelling(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_rule_about_names_sees_a_second_spelling(tmp_path: Path) -> None:
 
 
 def test_example_configuration_uses_only_shared_names(root: Path) -> None:
-    known = shared_names()
+    shared = shared_names()
     used = {
         name
         for folder in ("envoy", "compose")
@@ -193,4 +193,4 @@ def test_example_configuration_uses_only_shared_names(root: Path) -> None:
         for name in OUR_NAME.findall(path.read_text())
     }
     assert names.ADS_CLUSTER in used
-    assert used - known == set()
+    assert used - shared == set()
