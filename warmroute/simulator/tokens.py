@@ -12,42 +12,11 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN: Final = 4
 _CORPUS_TOKENS: Final = 16_384
-_WORDS: Final = (
-    *(
-        "the",
-        "and",
-        "for",
-        "you",
-        "are",
-        "not",
-        "all",
-        "new",
-        "way",
-        "may",
-        "day",
-        "use",
-        "her",
-        "one",
-        "our",
-    ),
-    *(
-        "out",
-        "two",
-        "man",
-        "old",
-        "see",
-        "him",
-        "now",
-        "how",
-        "its",
-        "who",
-        "did",
-        "yes",
-        "get",
-        "has",
-        "had",
-    ),
+_TEXT: Final = (
+    "the and for you are not all new way may day use her one our "
+    "out two man old see him now how its who did yes get has had"
 )
+_WORDS: Final = tuple(_TEXT.split(" "))
 
 
 def render_chat(turns: Iterable[tuple[str, str]], preamble: bytes = b"") -> bytes:
