@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -16,7 +15,7 @@ import aiohttp
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from warmroute.demo.processes import BenchError, Child, free_port
+from warmroute.demo.processes import Child, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,15 +133,10 @@ class Phoenix:
             self._child = Child("phoenix-server", [str(self._executable), "serve"], self._directory)
         self._session = aiohttp.ClientSession(f"http://127.0.0.1:{self._port}")
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                while self._child.running and await self._get("/v1/projects") is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
-        except BaseException as error:
+            await self._child.wait_for(self._answers, _START_SECONDS)
+        except BaseException:
             await self._stop()
-            if not isinstance(error, TimeoutError):
-                raise
-        if not self._child.running:
-            raise BenchError(f"phoenix does not answer:\n{self._child.tail()}")
+            raise
         return self
 
     async def __aexit__(
@@ -167,6 +161,9 @@ class Phoenix:
             cursor = page.get("next_cursor") or ""
             if not cursor:
                 return spans
+
+    async def _answers(self) -> bool:
+        return await self._get("/v1/projects") is not None
 
     async def _get(self, path: str) -> Any:
         assert self._session is not None
