@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[1]
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 """Reached by nothing that works."""
 ALTERNATE_SCREEN, ORDINARY_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 # So that the kernel signals the command as it does in a real terminal.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
-_LIMIT_SECONDS = 60.0
+_LIMIT_SECONDS = 300.0
 _POLL_SECONDS = 0.5
 
 
