@@ -10,7 +10,7 @@ import aiohttp
 import pytest_asyncio
 
 from fleet.names import EXT_PROC_CLUSTER
-from fleet.settings import connections
+from fleet.settings import load
 from tests.envoy.workers import worker
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def eager(settings: dict[str, Any]) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def made(worlds: Any) -> AsyncIterator[World]:
-    with mock.patch.object(connections, "contradictions", return_value=()):
+    with mock.patch.object(load, "contradictions", return_value=[]):
         async with worlds(adapt=eager) as made:
             yield made
             assert not made.ads.nacks

@@ -173,7 +173,8 @@ async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody
             running_server(directory) as server,
             worker(made, url=url, timeout_seconds=PATIENCE_SECONDS) as registry,
         ):
-            idempotency = made.settings.ext_proc.idempotency.model_copy(update={"url": url})
+            more = {"url": url, "timeout_seconds": PATIENCE_SECONDS}
+            idempotency = made.settings.ext_proc.idempotency.model_copy(update=more)
             other = SharedClaims(idempotency, "another worker", lambda: None)
             key = idempotency_key("POST", PATH, json.dumps(BODY).encode())
             assert await other.claim(key, 1)

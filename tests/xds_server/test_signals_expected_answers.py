@@ -55,7 +55,11 @@ class Pool:
         self.now += TICK
         expected = self.rate * TICK
         count = int(expected) + (self.random.random() < expected % 1)
-        drawn = self.random.choices(range(COUNT), self.weights, k=count) if only is None else [only] * count
+        drawn = (
+            self.random.choices(range(COUNT), self.weights.tolist(), k=count)
+            if only is None
+            else [only] * count
+        )
         answered = np.zeros(COUNT, np.int64)
         for row in drawn:
             if row not in self.hung:

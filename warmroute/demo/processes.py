@@ -158,7 +158,6 @@ class _Ports:
     """
 
     def __init__(self) -> None:
-        self._guards: list[socket.socket] = []
         self._rest = range(0)
 
     def take(self, count: int) -> int:
@@ -178,7 +177,7 @@ class _Ports:
         for number in _random.sample(range(blocks), blocks):
             block = _PORTS[number * _BLOCK_PORTS :][:_BLOCK_PORTS]
             with contextlib.suppress(OSError):
-                self._guards.append(_bound(block[0]))
+                _bound(block[0]).detach()  # Bound until the process ends.
                 return block[1:]
         raise BenchError(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
 
