@@ -134,10 +134,12 @@ def leading_members(body: bytes, *, sure: bool = True) -> tuple[bytes, bool]:
     A rich body may have more values than are read, by the commas and brackets in it; those in strings count
     as well where it need not be `sure`.
     """
-    if len(body) <= min(MAX_VALUES, MAX_COLONS, MAX_OPENERS):
+    if len(body) <= MAX_VALUES:
         return body, False
     commas = colons = openers = 0
-    for at, columns in _columns(body):
+    body_columns = np.frombuffer(body, np.uint8)
+    for at in range(0, body_columns.size, _STEP_BYTES):
+        columns = body_columns[at : at + _STEP_BYTES]
         is_colon, is_opener = columns == _COLON, (columns | _CASE) == _OPENER
         more_colons, more_openers = int(np.count_nonzero(is_colon)), int(np.count_nonzero(is_opener))
         if colons + more_colons > MAX_COLONS or openers + more_openers > MAX_OPENERS:
@@ -226,20 +228,13 @@ def _opened(body: bytes, scan: _Scan) -> list[Open]:
     return opened
 
 
-def _columns(body: bytes | memoryview) -> Iterator[tuple[int, Column]]:
-    """Yield the body in steps that fit the processor's cache, each with where it begins."""
-    columns = np.frombuffer(body, np.uint8)
-    at, step = 0, min(_FIRST_STEP_BYTES, _STEP_BYTES)
-    while at < columns.size:
-        yield at, columns[at : at + step]
-        at += step
-        step = min(2 * step, _STEP_BYTES)
-
-
 def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.bool_]]]:
     """Yield the body in steps with the quotes that begin or end strings: those that no backslash escapes."""
+    body_columns = np.frombuffer(body, np.uint8)
     escaped = False
-    for at, columns in _columns(body):
+    at, size = 0, min(_FIRST_STEP_BYTES, _STEP_BYTES)
+    while at < body_columns.size:
+        columns = body_columns[at : at + size]
         is_quote = columns == _QUOTE
         is_backslash = columns == _BACKSLASH
         if escaped:
@@ -263,6 +258,8 @@ def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.b
                 behind = behind[:-1]
             is_quote[behind] = False
         yield at, columns, is_quote
+        at += size
+        size = min(2 * size, _STEP_BYTES)
 
 
 def _open_starts(body: bytes, brackets: Positions) -> list[int]:
