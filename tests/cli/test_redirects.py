@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.envoy_admin import ask
 from warmroute.cli.worker_admin import WorkerAdmins
-from warmroute.doctor.errors import DoctorError
+from warmroute.doctor.rule import DoctorError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from warmroute.doctor.context import Context
-from warmroute.doctor.proxies import PROXIES
+from warmroute.doctor.envoy.read import read
+from warmroute.doctor.envoy.rules import RULES
+from warmroute.doctor.rule import Context, examine
 
 DATA = Path(__file__).parent / "data"
 
@@ -115,8 +116,7 @@ class Patient:
         histogram["values"][position]["cumulative"] = milliseconds
 
     def findings(self, **context: Any) -> list[Any]:
-        proxy = PROXIES["envoy"]
-        return proxy.examine(proxy.read(self.config, self.states, self.stats), Context(**context))
+        return examine(RULES, read(self.config, self.states, self.stats), Context(**context))
 
 
 @pytest.fixture

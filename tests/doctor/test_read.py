@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.doctor.conftest import Patient
-from warmroute.doctor.context import Context
-from warmroute.doctor.envoy.ask import looked_at
 from warmroute.doctor.envoy.plain import Node, camel
+from warmroute.doctor.envoy.queries import coverage
 from warmroute.doctor.envoy.read import read
-from warmroute.doctor.errors import DoctorError
-from warmroute.doctor.proxies import PROXIES
+from warmroute.doctor.envoy.rules import RULES
+from warmroute.doctor.rule import Context, DoctorError, examine
 
 if TYPE_CHECKING:
     from warmroute.doctor.envoy.facts import Facts
@@ -52,11 +51,8 @@ def camelled(item: Any, key: str = "") -> Any:
     return [camelled(inner, key) for inner in item] if isinstance(item, list) else item
 
 
-def examine(config: Any) -> list[tuple[str, str]]:
-    proxy = PROXIES["envoy"]
-    return [
-        (finding.rule, finding.where) for finding in proxy.examine(proxy.read(config, None, None), Context())
-    ]
+def findings_of(config: Any) -> list[tuple[str, str]]:
+    return [(finding.rule, finding.where) for finding in examine(RULES, read(config), Context())]
 
 
 def filters_of(facts: Facts, route: str) -> list[str]:
@@ -84,7 +80,7 @@ def test_both_spellings_of_fields_are_read(patient: Patient) -> None:
     del plain["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"][
         "route_config"
     ]["virtual_hosts"][0]["routes"][1]["route"]["timeout"]
-    assert ("route-timeout", "routes[front].virtual_hosts[front].routes[json].route.timeout") in examine(
+    assert ("route-timeout", "routes[front].virtual_hosts[front].routes[json].route.timeout") in findings_of(
         camelled(plain)
     )
 
@@ -94,7 +90,7 @@ def test_both_spellings_of_fields_are_read(patient: Patient) -> None:
     sorted(path for path in (ROOT / "deploy").rglob("*.yaml") if "bootstrap" in path.read_text()[:200]),
 )
 def test_shipped_bootstraps_have_no_findings(path: Path) -> None:
-    assert examine(yaml.safe_load(path.read_text())) == []
+    assert findings_of(yaml.safe_load(path.read_text())) == []
 
 
 def test_files_of_resources_are_read() -> None:
@@ -238,14 +234,14 @@ def test_an_envoy_without_clusters_has_no_states(patient: Patient) -> None:
     assert read(patient.config, {}, {"stats": []}).clusters
 
 
-def test_what_was_looked_at_is_counted(patient: Patient) -> None:
+def test_coverage_counts_examined_parts(patient: Patient) -> None:
     facts = read(patient.config)
-    assert looked_at(facts, Context()) == {
+    assert coverage(facts, Context()) == {
         "listeners": 1,
         "routes": len({passage.route.where for passage in facts.passages}),
         "clusters": 3,
     }
-    assert looked_at(facts, Context(pools=frozenset({"others"})))["routes"] == 0
+    assert coverage(facts, Context(pools=frozenset({"others"})))["routes"] == 0
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -299,9 +295,8 @@ def test_junk_anywhere_does_no_harm(changes: list[tuple[str, tuple[Any, ...], An
             parent[path[-1]] = junk
         except (LookupError, TypeError):
             continue  # An earlier change took this place away.
-    proxy = PROXIES["envoy"]
     try:
-        findings = proxy.examine(proxy.read(*documents.values()), Context())
+        findings = examine(RULES, read(*documents.values()), Context())
     except DoctorError:
         return
     json.dumps([finding.where for finding in findings])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from warmroute.doctor.finding import Finding, Severity
 from warmroute.doctor.report import data, lines
+from warmroute.doctor.rule import Finding, Severity
 
 FIRST = Finding(Severity.ERROR, "routes[a]", "15 s", "route-timeout", "It cuts.", "0s.")
 SECOND = Finding(Severity.ERROR, "routes[b]", "15 s", "route-timeout", "It cuts.", "0s.")

@@ -12,7 +12,7 @@ import pytest
 from fleet.names import DESTINATION_KEY
 from fleet.service.serving import server_options
 from warmroute.doctor.envoy.rules import RULES
-from warmroute.doctor.envoy.rules.keepalive import WARMROUTE_PERMITS_SECONDS
+from warmroute.doctor.envoy.rules.connections import WARMROUTE_PERMITS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

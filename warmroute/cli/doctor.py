@@ -19,11 +19,18 @@ from warmroute.cli.view.envoy_admin import (
     ask,
     document,
 )
-from warmroute.doctor.context import DEFAULT_LONGEST_PROMPT_BYTES, Context
-from warmroute.doctor.errors import DoctorError
-from warmroute.doctor.finding import Finding, Severity
-from warmroute.doctor.proxies import PROXIES
+from warmroute.doctor.envoy.queries import coverage
+from warmroute.doctor.envoy.read import read
+from warmroute.doctor.envoy.rules import RULES
 from warmroute.doctor.report import data, lines
+from warmroute.doctor.rule import (
+    DEFAULT_LONGEST_PROMPT_BYTES,
+    Context,
+    DoctorError,
+    Finding,
+    Severity,
+    examine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,25 +99,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _doctor(args: argparse.Namespace) -> int:
-    proxy = PROXIES[PROXY]
     documents = await _documents(args)
     try:
-        facts = proxy.read(*documents.values())
+        facts = read(*documents.values())
     except DoctorError as error:
         raise _named(error, args) from error
     context = _context(args)
-    findings = proxy.examine(facts, context)
-    _print(findings, proxy.looked_at(facts, context), as_json=args.json)
+    findings = examine(RULES, facts, context)
+    _print(findings, coverage(facts, context), as_json=args.json)
     worst = max((finding.severity for finding in findings), default=None)
-    return int(worst is not None and worst >= Severity.of(args.fail_on))
+    return int(worst is not None and worst >= Severity[args.fail_on.upper()])
 
 
-def _print(findings: Sequence[Finding], looked_at: Mapping[str, int], *, as_json: bool) -> None:
+def _print(findings: Sequence[Finding], parts: Mapping[str, int], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(data(PROXY, findings, looked_at), allow_nan=False))
+        print(json.dumps(data(PROXY, findings, parts), allow_nan=False))
     else:
-        titles = {name: rule.title for name, rule in PROXIES[PROXY].rules.items()}
-        print("\n".join(lines(findings, titles, looked_at)))
+        titles = {name: rule.title for name, rule in RULES.items()}
+        print("\n".join(lines(findings, titles, parts)))
 
 
 async def _documents(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from warmroute.doctor.finding import Severity
+from warmroute.doctor.rule import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warmroute.doctor.finding import Finding
+    from warmroute.doctor.rule import Finding
 
 _WIDTH: Final = 100
 _LABELS: Final = ("where", "why", "fix")
 
 
-def data(proxy: str, findings: Sequence[Finding], looked_at: Mapping[str, int]) -> dict[str, Any]:
+def data(proxy: str, findings: Sequence[Finding], parts: Mapping[str, int]) -> dict[str, Any]:
     """Return findings as JSON has them, with a count of each severity and of what was looked at."""
     return {
         "proxy": proxy,
-        "looked_at": dict(looked_at),
+        "looked_at": dict(parts),
         "counts": {level.word: _count(findings, level) for level in reversed(Severity)},
         "findings": [
             {
@@ -36,13 +36,13 @@ def data(proxy: str, findings: Sequence[Finding], looked_at: Mapping[str, int]) 
     }
 
 
-def lines(findings: Sequence[Finding], titles: Mapping[str, str], looked_at: Mapping[str, int]) -> list[str]:
+def lines(findings: Sequence[Finding], titles: Mapping[str, str], parts: Mapping[str, int]) -> list[str]:
     """Return findings as text: those with one reason and one remedy together, the worst first.
 
     Args:
         findings: in the order in which they are shown.
         titles: what each rule looks for.
-        looked_at: how many of what there was to look at, by plural.
+        parts: how many of what there was to look at, by plural.
     """
     groups: dict[tuple[Severity, str, str, str], list[Finding]] = {}
     for finding in findings:
@@ -52,10 +52,10 @@ def lines(findings: Sequence[Finding], titles: Mapping[str, str], looked_at: Map
         shown.append(f"{severity.word:7}  {rule}: {printable(titles.get(rule, ''))}")
         shown += [row for finding in group for row in _rows("where", f"{finding.where}: {finding.what}")]
         shown += [*_rows("why", why), *_rows("fix", fix), ""]
-    return [*shown, summary(findings, looked_at)]
+    return [*shown, summary(findings, parts)]
 
 
-def summary(findings: Sequence[Finding], looked_at: Mapping[str, int]) -> str:
+def summary(findings: Sequence[Finding], parts: Mapping[str, int]) -> str:
     """Return how many there are of each severity, in one line; of none, in how much there was."""
     counts = [
         f"{count} {level.word}{'s' if count > 1 else ''}"
@@ -64,7 +64,7 @@ def summary(findings: Sequence[Finding], looked_at: Mapping[str, int]) -> str:
     ]
     if counts:
         return ", ".join(counts)
-    places = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for name, count in looked_at.items())
+    places = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for name, count in parts.items())
     return f"Nothing found. Looked at: {places}."
 
 

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from fleet.cause import cause_of
-from warmroute.doctor.errors import DoctorError
+from warmroute.doctor.rule import DoctorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

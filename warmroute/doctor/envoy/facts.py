@@ -127,6 +127,11 @@ class Route:
     """Those that it removes: after the filters, before a host is chosen."""
 
     @property
+    def retries(self) -> Retry | None:
+        """The retry policy, unless it allows no retry."""
+        return self.retry if self.retry and self.retry.times else None
+
+    @property
     def longest_body_bytes(self) -> int | None:
         """The longest body whose declared length this route matches; None: any."""
         ends = [match.end for match in self.headers if match.name == "content-length" and match.end]

@@ -17,9 +17,9 @@ from warmroute.doctor.envoy.facts import (
 )
 from warmroute.doctor.envoy.filters import cleared, filters_in_force
 from warmroute.doctor.envoy.plain import Node
-from warmroute.doctor.envoy.routes import Way, ways_of
+from warmroute.doctor.envoy.routes import RouteTarget, targets_of
 from warmroute.doctor.envoy.stats import stats_of
-from warmroute.doctor.errors import DoctorError
+from warmroute.doctor.rule import DoctorError
 
 _RESOURCES: Final = ("static_resources", "dynamic_resources", "staticResources", "dynamicResources")
 _BOOTSTRAP: Final = (*_RESOURCES, "node", "admin")
@@ -208,24 +208,18 @@ def _manager(listener: Node, node: Node) -> Manager:
 def _passages(manager: Manager, node: Node, parts: _Parts) -> Iterator[Passage]:
     chain = list(node.items("http_filters"))
     allowed = [
-        upgrade_config
-        for upgrade_config in node.items("upgrade_configs")
-        if upgrade_config.text("upgrade_type").lower() == _WEBSOCKET
+        upgrade
+        for upgrade in node.items("upgrade_configs")
+        if upgrade.text("upgrade_type").lower() == _WEBSOCKET
     ]
-    default = any(upgrade_config.flag("enabled") is not False for upgrade_config in allowed)
-    own_chain = next(
-        (
-            list(upgrade_config.items("filters"))
-            for upgrade_config in allowed
-            if upgrade_config.has("filters")
-        ),
-        None,
-    )
-    for way in ways_of(_route_config(node, parts)):
-        if way.ordinary:
-            yield _passage(manager, way, chain, parts.discovered)
-        if way.upgrade and way.upgrades.get(_WEBSOCKET, default):
-            yield _passage(manager, way, own_chain or chain, parts.discovered, upgrade=True)
+    default = any(upgrade.flag("enabled") is not False for upgrade in allowed)
+    chains = (list(upgrade.items("filters")) for upgrade in allowed if upgrade.has("filters"))
+    upgrade_chain = next(chains, None) or chain
+    for target in targets_of(_route_config(node, parts)):
+        if target.ordinary:
+            yield _passage(manager, target, chain, parts.discovered)
+        if target.upgrade and target.upgrades.get(_WEBSOCKET, default):
+            yield _passage(manager, target, upgrade_chain, parts.discovered, upgrade=True)
 
 
 def _route_config(node: Node, parts: _Parts) -> Node:
@@ -236,9 +230,14 @@ def _route_config(node: Node, parts: _Parts) -> Node:
 
 
 def _passage(
-    manager: Manager, way: Way, chain: list[Node], discovered: Mapping[str, Node], *, upgrade: bool = False
+    manager: Manager,
+    target: RouteTarget,
+    chain: list[Node],
+    discovered: Mapping[str, Node],
+    *,
+    upgrade: bool = False,
 ) -> Passage:
-    return Passage(manager, way.route, filters_in_force(chain, way.levels, discovered), upgrade)
+    return Passage(manager, target.route, filters_in_force(chain, target.levels, discovered), upgrade)
 
 
 def _grpc_services(node: Node, discovered: Mapping[str, Node]) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ Overrides = Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RouteTarget:
     """A route to one cluster, its filter overrides, and the kinds of requests that it serves."""
 
     route: Route
@@ -38,7 +38,7 @@ class Way:
     """Upgrade types that the route itself allows or forbids, in small letters."""
 
 
-def ways_of(config: Node) -> Iterator[Way]:
+def targets_of(config: Node) -> Iterator[RouteTarget]:
     """Every way to a cluster through a route configuration, without those behind a route that takes all."""
     for host in config.items("virtual_hosts"):
         ordinary = upgrade = True
@@ -65,7 +65,7 @@ def _to_clusters(
     *,
     takes_ordinary: bool,
     takes_upgrade: bool,
-) -> Iterator[Way]:
+) -> Iterator[RouteTarget]:
     action = node.child("route")
     if not action.data:
         return
@@ -79,7 +79,7 @@ def _to_clusters(
         levels = (*general, _overrides(target)) if weighted else general
         cluster = target.text("name" if weighted else "cluster")
         route = _route(config, host, node, headers, cluster)
-        yield Way(route, levels, takes_ordinary, takes_upgrade, upgrades)
+        yield RouteTarget(route, levels, takes_ordinary, takes_upgrade, upgrades)
 
 
 def _overrides(node: Node) -> Overrides:
