@@ -36,6 +36,7 @@ BENCHES: Final = {
     "uneven": "a slow engine among others, and a fleet that is full, under load",
     "abuse": "what attacks on each door cost honest requests: stalls, memory, failures, lost picks",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
+    "partial_json": "the reader of cut bodies next to pydantic_core's parser for partial JSON",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
     "request_cpu": "CPU of a request in ext_proc behind the real Envoy, next to a bare gRPC server",
     "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",

@@ -172,6 +172,7 @@ def cut(body: str) -> bytes:
         ('{"prompt":[1,2,"a",34', b"\x1b1,2,\x1da"),
         ('{"prompt":[[1,2,"a', b"\x1b1,2,\x1da"),
         ('{"input_ids":[[1],[2', b"\x1b1,\x1d"),
+        ('{"prompt":"caf\\u00e9 \\/ a', b"caf\\u00e9 \\/ a"),
         ('{"tools":[1],"messages":[{"role":"user","content":"a', b"\x1atools\x1f[1]\x1euser\x1fa"),
     ],
 )
