@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ext_proc.prefix.column import DepthColumn
-from ext_proc.prefix.index import PrefixIndex
+from ext_proc.prefix.index import DepthColumn, PrefixIndex
 from warmroute.demo import report
 from warmroute.demo.processes import BenchError
 
@@ -151,7 +150,7 @@ def ours(blocks: int, endpoints: int) -> dict[str, Any]:
         begin = time.thread_time()
         index.record(address, prompt)
         times.append(time.thread_time() - begin)
-    block_count = sum(index.held(f"e{number}") for number in range(endpoints))
+    block_count = sum(index.block_count(f"e{number}") for number in range(endpoints))
     resident = resident_bytes() - before - 8 * len(times) * 4
     times.sort()
     figures: dict[str, Any] = {

@@ -81,7 +81,7 @@ def bytes_per_own_block(endpoints: int) -> float:
             index.record(f"e{number}", [draw.getrandbits(64) for _ in range(20)])
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return round(used / sum(index.held(f"e{number}") for number in range(endpoints)), 1)
+    return round(used / sum(index.block_count(f"e{number}") for number in range(endpoints)), 1)
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ class World:
         self.director.pools.follow()
         for _ in range(REQUESTS_EACH * endpoints):
             # Others that begin alike: their conversations are theirs.
-            self.director.warmth.asked(talk_blocks[0][: blocks // 2], self.now, (blocks // 2 - 1,))
+            self.director.warmth.popularity.count(talk_blocks[0][: blocks // 2], self.now, (blocks // 2 - 1,))
             self.pool.demand("m").add(self.now)
 
     def publish(self) -> None:

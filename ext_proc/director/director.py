@@ -72,9 +72,11 @@ class Director:
         # Clients cannot guess the first serial, and no other worker begins near it.
         self._serials = count(1 + secrets.randbits(63))
         blocks = Gauge("warmroute_prefix_index_blocks", "Blocks in the prefix index", registry=registry)
-        blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
+        blocks.set_function(
+            lambda: sum(self.warmth.index.block_count(address) for address in self.pools.addresses)
+        )
         nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
-        nbytes.set_function(lambda: self.warmth.index_nbytes)
+        nbytes.set_function(lambda: self.warmth.index.nbytes)
         sessions = Gauge("warmroute_sessions", "Sessions whose endpoint is remembered", registry=registry)
         sessions.set_function(lambda: len(self.sessions))
 
@@ -205,7 +207,7 @@ class Director:
                     "in_flight": self.traffic.in_flight(address),
                     "started_total": entry.started_total if (entry := traffic.get(address)) else 0,
                     "duration_p99_seconds": entry.duration_p99_seconds if entry else None,
-                    "index_blocks": self.warmth.held(address),
+                    "index_blocks": self.warmth.index.block_count(address),
                 }
                 for address in pool.shape.addresses
             }
@@ -268,7 +270,7 @@ class Director:
             session=self.sessions.endpoint(session, now) if session else "",
             adapter=_adapter(pool, model, prompt.adapter),
             leading_key=key,
-            earlier_holders=warmth.had(key) if key else (),
+            earlier_holders=warmth.leading.holders(key) if key else (),
             edges=edges,
             prompt=blocks[-1] if blocks else leading_hash,
             refused_by=self._refusals.by(digest, now),
@@ -290,7 +292,7 @@ class Director:
             return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
         position = pool.shape.position
-        for address, warm in self._kv.merged(kv, self.warmth.matched(blocks), len(blocks)).items():
+        for address, warm in self._kv.merged(kv, self.warmth.index.matched(blocks), len(blocks)).items():
             if (row := position.get(address)) is not None:
                 matched[row] = min(warm, len(blocks))
         return matched
@@ -305,7 +307,7 @@ class Director:
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
             look_back = LOOK_BACK * request.matched.size
-            self.warmth.asked(blocks, now, {*(request.edges or ())}, total, look_back)
+            self.warmth.popularity.count(blocks, now, {*(request.edges or ())}, total, look_back)
             sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))
         if request.kv_keys is not None and self._kv is not None:
             sent.kv_key = self._kv.view.expect(first, request.kv_keys)
@@ -324,11 +326,11 @@ class Director:
         block_bytes = self.settings.ext_proc.pick.block_bytes
         mark, whole = leading_mark(request.text, request.identity, request.blocks, block_bytes, LEADING_BYTES)
         if request.leading_key:
-            self.warmth.record_leading(request.leading_key, address, mark)
+            self.warmth.leading.record(request.leading_key, address, mark)
             return mark
-        if matched >= max(whole, 1) and self.warmth.wants_leading(mark, address):
+        if matched >= max(whole, 1) and self.warmth.leading.touch(mark, address):
             key = leading_key(request.text, request.identity, LEADING_BYTES)
-            self.warmth.record_leading(key, address, mark, again=True)
+            self.warmth.leading.record(key, address, mark, again=True)
         return 0
 
     def _record(self, sent: SentPrompt) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick import LoadColumns, PoolState
+from ext_proc.prefix.index import DepthColumn
 from fleet.columns import memory_that_counts
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.director.traffic import TrafficCounter
-    from ext_proc.prefix.column import DepthColumn
     from ext_proc.prefix.warmth import Warmth
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.endpoint import Membership
@@ -153,7 +153,7 @@ class Pools:
         if address in self._pool_of:
             self._warmth.forget(address)
             if (limit := self._index_limits.get(address)) is not None:
-                self._warmth.resize(address, limit)
+                self._warmth.index.resize(address, limit)
 
     def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
         """Apply changed settings, and a new `Warmth`."""
@@ -202,7 +202,7 @@ class Pools:
         self._pools = pools
         self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
         self._columns = {
-            pool.shape.name: self._warmth.column(pool.shape.addresses) for pool in pools.values()
+            pool.shape.name: DepthColumn(self._warmth.index, pool.shape.addresses) for pool in pools.values()
         }
         self._membership = membership
         for address in self._pool_of:
@@ -216,5 +216,5 @@ class Pools:
             before = self._index_limits.get(address)
             limit = min(before or most, most) if isnan(fitting) else int(fitting)
             if before != limit:
-                self._warmth.resize(address, limit)
+                self._warmth.index.resize(address, limit)
                 self._index_limits[address] = limit

@@ -34,14 +34,14 @@ class RecentCounts:
 
         The second is the part of `total`, of all requests, that came in the time of the first count.
         """
-        rate, among = self._warmth.compared_at(blocks, depth, self._now, total)
+        rate, among = self._warmth.popularity.rate_and_total(blocks, depth, self._now, total)
         return rate * WINDOW_SECONDS, among
 
     def runs(
         self, blocks: Sequence[int], also: Collection[int], total: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return both for each block, the first at depths `also` exactly: where the matched part ends."""
-        rates, totals = self._warmth.compared(blocks, self._now, also, total)
+        rates, totals = self._warmth.popularity.rates_and_totals(blocks, self._now, also, total)
         rates *= WINDOW_SECONDS
         return rates, totals
 

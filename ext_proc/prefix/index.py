@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ext_proc.prefix.holders import HolderSets
-from ext_proc.prefix.keys import key_of
 from ext_proc.prefix.recency import Recency
-from ext_proc.prefix.table import RESERVED, BlockTable
+from ext_proc.prefix.table import RESERVED, BlockTable, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +26,67 @@ _MANY: Final = 24
 _DIGITS_TO_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 _AT_ONCE: Final = 96
 """Blocks from which on changing them in arrays is faster than one by one."""
+_FEW: Final = 16
+"""Holders of a level that are set fastest one after the other."""
 _EXACT: Final = 64
 """Blocks of one prompt that are asked for until it is told less exactly: some ten changes of holders."""
 _SLACK_SHIFT: Final = 7
 _MOST_SLACK: Final = 512
 _SWEPT: Final = 512
 """Blocks of forgotten endpoints that are removed with each record: a big cache does not stop the service."""
+
+
+class HolderSets:
+    """A set is an integer whose bits are endpoints. Number 0 is the empty set; others live while named.
+
+    The blocks of a prompt that went the same ways share one set, so a system prompt that a thousand endpoints
+    hold costs one integer of a thousand bits for all of its blocks, and comparing sets is comparing numbers.
+    """
+
+    def __init__(self) -> None:
+        self.masks: list[int] = [0]
+        """By number."""
+        self._numbers: dict[int, int] = {0: 0}
+        self._named: list[int] = [0]
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, mask: int) -> int:
+        """Return the number of a set, given out on first use; `move` what names it before the next call."""
+        held = self._numbers.get(mask)
+        if held is not None:
+            return held
+        if self._free:
+            held = self._free.pop()
+            self.masks[held] = mask
+        else:
+            held = len(self.masks)
+            self.masks.append(mask)
+            self._named.append(0)
+        self._numbers[mask] = held
+        return held
+
+    def pin(self, mask: int) -> int:
+        """Return the number of a set and keep it, named by blocks or not, until `unpin`."""
+        held = self.number(mask)
+        self._named[held] += 1
+        return held
+
+    def unpin(self, number: int) -> None:
+        """Let a set go when no block names it."""
+        self.move(number, 0, 1)
+
+    def move(self, old: int, new: int, count: int) -> None:
+        """Note that `count` blocks that named `old` name `new` now; 0 is for blocks that are not there."""
+        self._named[new] += count
+        if old:
+            self._named[old] -= count
+            if not self._named[old]:
+                del self._numbers[self.masks[old]]
+                self.masks[old] = 0
+                self._free.append(old)
 
 
 class _Endpoint:
@@ -167,10 +220,10 @@ class PrefixIndex:
             self._forgotten.append(endpoint)
             self._sweep()
 
-    def held(self, address: str) -> int:
-        """Return how many blocks `address` is taken to hold."""
+    def block_count(self, address: str) -> int:
+        """Return how many blocks `address` holds by the index."""
         endpoint = self._endpoints.get(address)
-        return 0 if endpoint is None else endpoint.recency.held
+        return 0 if endpoint is None else endpoint.recency.size
 
     def limit(self, address: str) -> int:
         """Return how many blocks `address` can hold."""
@@ -210,7 +263,7 @@ class PrefixIndex:
         return endpoint
 
     def _evict(self, endpoint: _Endpoint) -> None:
-        beyond = endpoint.recency.held - endpoint.limit
+        beyond = endpoint.recency.size - endpoint.limit
         if beyond > 0:
             # Some more than must go, so that a full endpoint does not evict with every record.
             beyond += min(endpoint.limit >> _SLACK_SHIFT, _MOST_SLACK)
@@ -220,7 +273,7 @@ class PrefixIndex:
         """Remove some blocks of those that are forgotten; an endpoint's bit is free when all are gone."""
         endpoint = self._forgotten[0]
         self._remove(endpoint.recency.drop_oldest(_SWEPT), endpoint)
-        if not endpoint.recency.held:
+        if not endpoint.recency.size:
             self._forgotten.popleft()
             self._alive |= endpoint.bit
             self._free.append(endpoint.slot)
@@ -285,3 +338,36 @@ class PrefixIndex:
             low = mask & -mask
             found[addresses[low.bit_length() - 1]] = depth
             mask ^= low
+
+
+class DepthColumn:
+    """The index as seen by a fixed list of endpoints."""
+
+    def __init__(self, index: PrefixIndex, addresses: Sequence[str]) -> None:
+        self._index = index
+        self._addresses = tuple(addresses)
+        self._slots: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._in_order = False
+        """Whether the endpoints' slots are the first ones, in the same order."""
+        self._generation = -1
+
+    def matched(self, blocks: Sequence[int]) -> NDArray[np.int64]:
+        """Return how many leading blocks of `blocks` each endpoint holds, in their order."""
+        index = self._index
+        if self._generation != index.generation:
+            self._slots = np.array([index.slot(address) for address in self._addresses], np.intp)
+            self._in_order = bool((self._slots == np.arange(self._slots.size)).all())
+            self._generation = index.generation
+        # One more than there are slots: those without one read the last, which nobody sets.
+        depths = np.zeros(index.slots + 1, np.int64)
+        for depth, mask in index.levels(blocks):
+            if mask.bit_count() <= _FEW:
+                while mask:
+                    slot = mask.bit_length() - 1
+                    depths[slot] = depth
+                    mask ^= 1 << slot
+            else:
+                octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+                holders = np.unpackbits(np.frombuffer(octets, np.uint8), bitorder="little")
+                np.putmask(depths[: holders.size], holders[: depths.size].view(np.bool_), depth)
+        return depths[: self._slots.size] if self._in_order else depths[self._slots]

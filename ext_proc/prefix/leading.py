@@ -121,7 +121,7 @@ class LeadingMap:
         self._filter = AgeingFilter(entries * _FILTER_FACTOR)
         self._entries = entries
         self._endpoints_each = endpoints_each
-        self._had: OrderedDict[bytes, _Part] = OrderedDict()
+        self._parts: OrderedDict[bytes, _Part] = OrderedDict()
         self._marked: dict[int, _Part] = {}
         self._wanted = 0
         self._numbers: dict[str, int] = {}
@@ -130,17 +130,17 @@ class LeadingMap:
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._had)
+        return len(self._parts)
 
     def holders(self, key: bytes) -> tuple[str, ...]:
         """Return who had it, the last one first; empty when nobody is known to."""
-        part = self._had.get(key)
+        part = self._parts.get(key)
         if part is None:
             return ()
-        self._had.move_to_end(key)
+        self._parts.move_to_end(key)
         return tuple(name for number in part.numbers if (name := self._names.get(number)) is not None)
 
-    def wants(self, mark: int, address: str) -> bool:
+    def touch(self, mark: int, address: str) -> bool:
         """Note that an endpoint has a part once more, by its `leading_mark`; whether to `record` it instead.
 
         So that its key need not be made with each request. As long as the map is full, few that are new are
@@ -149,8 +149,8 @@ class LeadingMap:
         part = self._marked.get(mark)
         if part is None:
             self._wanted += 1
-            return len(self._had) < self._entries or self._wanted % _WANTED_EACH == 0
-        self._had.move_to_end(part.key)
+            return len(self._parts) < self._entries or self._wanted % _WANTED_EACH == 0
+        self._parts.move_to_end(part.key)
         self._name(part, address)
         return False
 
@@ -159,16 +159,16 @@ class LeadingMap:
 
         With `again` it is known not to be the first time. Keys and marks belong together; 0 is none.
         """
-        part = self._had.get(key)
+        part = self._parts.get(key)
         if part is None:
             if not self._filter.add(key) and not again:
                 return
-            part = self._had[key] = _Part(key, mark)
-            if len(self._had) > self._entries:
-                _, oldest = self._had.popitem(last=False)
+            part = self._parts[key] = _Part(key, mark)
+            if len(self._parts) > self._entries:
+                _, oldest = self._parts.popitem(last=False)
                 self._marked.pop(oldest.mark, None)
         else:
-            self._had.move_to_end(key)
+            self._parts.move_to_end(key)
         if mark:
             if part.mark != mark:
                 self._marked.pop(part.mark, None)

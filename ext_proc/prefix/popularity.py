@@ -105,16 +105,7 @@ class Popularity:
                 if other < more and cells[two + 1] < mark:
                     cells[two + 1] = mark
 
-    def rates(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> NDArray[np.float64]:
-        """Return for each block how many requests a second share the run up to it, whatever follows it.
-
-        Decayed over `average_seconds`, over all requests that were counted, repeated ones too: they are load
-        like others. Never rises with depth. At depths `also` what was counted there is told, as far as it
-        lies between what the depths before and behind it tell: those are counted always.
-        """
-        return self.compared(blocks, now, also)[0]
-
-    def compared(
+    def rates_and_totals(
         self, blocks: Sequence[int], now: float, also: Collection[int] = (), total: float = 0.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return `rates`, and for each block how many of `total` requests came since its run's time began.
@@ -155,8 +146,10 @@ class Popularity:
         rates = np.array(found) / (weight * self._average_seconds)
         return rates.repeat(widths)[:last], since
 
-    def compared_at(self, blocks: Sequence[int], depth: int, now: float, total: float) -> tuple[float, float]:
-        """Return as `compared` does with `depth` in `also`, of that block, up to what collisions add."""
+    def rate_and_total(
+        self, blocks: Sequence[int], depth: int, now: float, total: float
+    ) -> tuple[float, float]:
+        """Return as `rates_and_totals` does with `depth` in `also`, of that block, up to what collisions add."""
         weight = self._weight(now)
         counted, mark = self._told(blocks[depth])
         place = bisect_left(_DEPTHS, depth)

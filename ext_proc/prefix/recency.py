@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ext_proc.prefix.keys import key_of, keys_of
-from ext_proc.prefix.table import BlockTable
+from ext_proc.prefix.table import BlockTable, key_of, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +30,10 @@ _SLAB_BITS: Final = 7
 class Recency:
     """Blocks from the least to the most recently used."""
 
-    __slots__ = ("_begin", "_end", "_fronts", "_order", "_view", "held")
+    __slots__ = ("_begin", "_end", "_fronts", "_order", "_view", "size")
 
     def __init__(self) -> None:
-        self.held = 0
+        self.size = 0
         self._order = np.zeros(_FIRST_ROOM, np.uint64)
         self._view = self._order.data
         self._begin = self._end = 0
@@ -74,7 +73,7 @@ class Recency:
         order[end:top] = fresh[::-1]
         self._end += count
         fronts.put(key_of(chain[0]), self._end)
-        self.held += fresh.size
+        self.size += fresh.size
         return fresh
 
     def cut(self, chain: Sequence[int], kept: int) -> NDArray[np.uint64]:
@@ -86,15 +85,15 @@ class Recency:
         kept = min(kept, held)
         # As the most recently used ones they stand last, the head at the end.
         self._order[self._end - count : self._end - kept] = _HOLE
-        self.held -= count - kept
-        if not self.held:
+        self.size -= count - kept
+        if not self.size:
             self._begin = self._end = 0
             self._fronts = BlockTable(_SLAB_BITS)
         return keys_of(chain[kept:held])
 
     def drop_oldest(self, count: int) -> NDArray[np.uint64]:
         """Remove the `count` least recently used blocks and return them."""
-        count = min(count, self.held)
+        count = min(count, self.size)
         if count < 1:
             return self._order[:0]
         window = count + 16
@@ -105,8 +104,8 @@ class Recency:
                 break
             window *= 4
         dropped: NDArray[np.uint64] = part[at[:count]]
-        self.held -= count
-        if self.held:
+        self.size -= count
+        if self.size:
             self._begin += int(at[count - 1]) + 1
         else:
             self._begin = self._end = 0
@@ -135,7 +134,7 @@ class Recency:
         """Close the holes, and make room for a quarter more."""
         part = self._order[self._begin : self._end]
         stays = part != _HOLE
-        room = self.held * 5 // 4 + 2 * coming + _FIRST_ROOM
+        room = self.size * 5 // 4 + 2 * coming + _FIRST_ROOM
         # A copy, because the same array is written in place as long as its size fits.
         kept = part[stays]
         slots, fronts = self._fronts.live()
@@ -149,6 +148,6 @@ class Recency:
         if not room <= self._order.size <= 2 * room:
             self._order = np.zeros(room, np.uint64)
             self._view = self._order.data
-        self._order[: self.held] = kept
-        self._order[self.held :] = _HOLE
-        self._begin, self._end = 0, self.held
+        self._order[: self.size] = kept
+        self._order[self.size :] = _HOLE
+        self._begin, self._end = 0, self.size

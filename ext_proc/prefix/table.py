@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 RESERVED: Final = 2
 """Keys below mark slots: 0 is empty, 1 was deleted (a probe goes on behind it)."""
 _GONE: Final = 1
+_SHIFT: Final = 0x9E37_79B9_7F4A_7C15
+"""Added to the hashes that the table reserves."""
 _64_BITS: Final = 2**64 - 1
 _FULL: Final = 0.85
 _PURGE_BELOW: Final = 0.75
@@ -342,3 +346,16 @@ def _uneven(count: int, entries: int) -> list[tuple[int, int]]:
     borders = np.cumsum(2.0 ** (np.arange(count) / count))
     ends = [0, *np.round(borders * (entries / borders[-1])).astype(int).tolist()]
     return list(pairwise(ends))
+
+
+def key_of(block: int) -> int:
+    """Return the key that a hash is held by: itself, but for the two that mark slots."""
+    return block if block >= RESERVED else block + _SHIFT
+
+
+def keys_of(blocks: Sequence[int]) -> NDArray[np.uint64]:
+    """Return the keys of many hashes."""
+    keys = np.fromiter(blocks, np.uint64, len(blocks))
+    if keys.size and keys.min() < RESERVED:
+        keys[keys < RESERVED] += np.uint64(_SHIFT)
+    return keys

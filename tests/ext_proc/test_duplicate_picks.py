@@ -67,7 +67,9 @@ def noted(stage: Stage) -> dict[str, float]:
         "picks": stage.picks("cold") + stage.picks("warm"),
         "started": sum(entry.started_total for entry in world.director.traffic.snapshot()),
         "in flight": stage.in_flight(),
-        "blocks": sum(world.director.warmth.held(address) for address in world.director.pools.addresses),
+        "blocks": sum(
+            world.director.warmth.index.block_count(address) for address in world.director.pools.addresses
+        ),
         "asked for": pool.demand("m").at(world.clock.now),
         "given": float(pool.backlog.recent_requests.sum()),
         "cold work": pool.backlog.mean_cold_seconds or 0.0,

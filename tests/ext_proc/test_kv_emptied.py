@@ -94,21 +94,21 @@ async def test_the_own_index_forgets_what_events_say_is_gone() -> None:
     router, view = server._director, server._kv.view
     store.publish(view_of(Pool("p", (Endpoint(A, "p"), Endpoint(B, "p")))))
     assert router.pools.follow()
-    router.warmth.resize(A, 5)
+    router.warmth.index.resize(A, 5)
     router.pools._index_limits[A] = 5
     blocks = list(range(1, 1000))
     router.warmth.record(A, blocks)
     router.warmth.record(B, blocks)
-    assert router.warmth.held(A) == 5
+    assert router.warmth.index.block_count(A) == 5
     (tracker,) = view.add(A)
     tracker.connect()
     answer(tracker)
     tracker.sequence.live(0, batch(CLEARED))
     settle(tracker)
-    assert router.warmth.held(A) == 0
-    assert router.warmth.held(B) == len(blocks)
+    assert router.warmth.index.block_count(A) == 0
+    assert router.warmth.index.block_count(B) == len(blocks)
     router.warmth.record(A, blocks)
-    assert router.warmth.held(A) == 5
+    assert router.warmth.index.block_count(A) == 5
     view.on_emptied("10.0.0.9:80")
-    assert router.warmth.held("10.0.0.9:80") == 0
+    assert router.warmth.index.block_count("10.0.0.9:80") == 0
     await server.stop()

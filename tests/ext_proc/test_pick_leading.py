@@ -21,8 +21,8 @@ def made() -> World:
 def evict(world: World) -> None:
     """Let the index drop all its blocks, as it does when others come."""
     for address in list(world.director.pools.addresses):
-        world.director.warmth.resize(address, 0)
-        world.director.warmth.resize(address, 1000)
+        world.director.warmth.index.resize(address, 0)
+        world.director.warmth.index.resize(address, 1000)
 
 
 def asked(world: World, text: str, monkeypatch: pytest.MonkeyPatch) -> PickRequest:

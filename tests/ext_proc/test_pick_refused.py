@@ -50,7 +50,7 @@ def test_refused_prompt_is_not_warm_and_goes_elsewhere() -> None:
     made = world()
     first = ask(made, LONG)
     refuse(made, first)
-    assert made.director.warmth.held(first.endpoints[0]) == 0
+    assert made.director.warmth.index.block_count(first.endpoints[0]) == 0
     again = ask(made, LONG)
     assert again.reason is Reason.COLD
     assert again.endpoints[0] != first.endpoints[0]
@@ -75,7 +75,7 @@ def test_a_burst_goes_together_until_it_is_refused() -> None:
     home = burst[0].endpoints[0]
     for left, pick in zip(range(2, -1, -1), burst, strict=True):
         refuse(made, pick)
-        assert (made.director.warmth.held(home) > 0) == (left > 0)
+        assert (made.director.warmth.index.block_count(home) > 0) == (left > 0)
 
 
 @pytest.mark.parametrize("order", ["before", "between", "after"])
@@ -93,28 +93,28 @@ def test_what_another_request_shares_stays(order: str) -> None:
     assert (pick.endpoints[0], pick.matched_share) == (home, 1.0)
     fresh = world()
     ask(fresh, texts[good])
-    assert made.director.warmth.held(home) == fresh.director.warmth.held(home)
+    assert made.director.warmth.index.block_count(home) == fresh.director.warmth.index.block_count(home)
 
 
 def test_what_was_warm_before_stays_warm() -> None:
     made = world()
     home = ask(made, LONG).endpoints[0]
-    held = made.director.warmth.held(home)
+    held = made.director.warmth.index.block_count(home)
     made.clock.now += 2 * KEPT_SECONDS
     made.store.publish(view_of(pool_of(), now=made.clock.now))
     again = ask(made, LONG)
     assert again.endpoints[0] == home
     refuse(made, again)
-    assert made.director.warmth.held(home) == held
+    assert made.director.warmth.index.block_count(home) == held
 
 
 def test_a_prompt_larger_than_the_endpoint_is_taken_back_as_well() -> None:
     made = world()
     for address in ENDS:
-        made.director.warmth.resize(address, 5)
+        made.director.warmth.index.resize(address, 5)
     pick = ask(made, LONG)
     refuse(made, pick)
-    assert made.director.warmth.held(pick.endpoints[0]) == 0
+    assert made.director.warmth.index.block_count(pick.endpoints[0]) == 0
 
 
 def test_where_all_have_refused_somebody_is_picked_all_the_same() -> None:
@@ -159,9 +159,9 @@ def test_what_another_worker_has_shared_is_taken_back_as_well() -> None:
     ask(other, "anything")
     one.director.warmth.on_added = other.director.take_remote
     pick = ask(one, LONG)
-    assert other.director.warmth.held(pick.endpoints[0])
+    assert other.director.warmth.index.block_count(pick.endpoints[0])
     other.director.missed(miss_of(pick))
-    assert not other.director.warmth.held(pick.endpoints[0])
+    assert not other.director.warmth.index.block_count(pick.endpoints[0])
 
 
 def test_who_answered_in_its_place_is_warm_instead() -> None:
@@ -169,7 +169,7 @@ def test_who_answered_in_its_place_is_warm_instead() -> None:
     pick = ask(made, LONG, headers={"x-session-id": "s1"})
     other = next(address for address in ENDS if address != pick.endpoints[0])
     refuse(made, pick, served=other)
-    assert made.director.warmth.held(pick.endpoints[0]) == 0
+    assert made.director.warmth.index.block_count(pick.endpoints[0]) == 0
     again = ask(made, LONG)
     assert (again.endpoints[0], again.matched_share) == (other, 1.0)
     assert ask(made, "short", headers={"x-session-id": "s1"}).endpoints[0] == other
@@ -206,9 +206,9 @@ def test_a_leading_part_that_was_refused_is_not_remembered() -> None:
     second = ask(made, LONG)
     refuse(made, second)
     for address in ENDS:
-        made.director.warmth.resize(address, 0)
-        made.director.warmth.resize(address, 1000)
-    assert not any(part.numbers for part in made.director.warmth._leading._had.values())
+        made.director.warmth.index.resize(address, 0)
+        made.director.warmth.index.resize(address, 1000)
+    assert not any(part.numbers for part in made.director.warmth.leading._parts.values())
 
 
 def test_without_an_access_log_nothing_is_kept() -> None:
@@ -221,7 +221,7 @@ def test_without_an_access_log_nothing_is_kept() -> None:
 def test_unknown_prompts_and_endpoints_change_nothing() -> None:
     made = world()
     pick = ask(made, LONG)
-    held = made.director.warmth.held(pick.endpoints[0])
+    held = made.director.warmth.index.block_count(pick.endpoints[0])
     other = ENDS[0] if pick.endpoints[0] != ENDS[0] else ENDS[1]
     for missed in (
         Missed(0, pick.endpoints[0], ""),
@@ -231,7 +231,7 @@ def test_unknown_prompts_and_endpoints_change_nothing() -> None:
         Missed(pick.prompt, other, "10.9.9.9:1", pick.serial, pick.request),
     ):
         made.director.missed(missed)
-    assert made.director.warmth.held(pick.endpoints[0]) == held
+    assert made.director.warmth.index.block_count(pick.endpoints[0]) == held
 
 
 def test_refusals_of_former_endpoints_are_ignored() -> None:
@@ -283,7 +283,7 @@ def test_of_equal_prompts_the_refused_one_loses_its_session() -> None:
     named = list(made.director.sessions._by_session)
     refuse(made, second)
     assert list(made.director.sessions._by_session) == named[:1]
-    assert made.director.warmth.held(first.endpoints[0]), "the first one has been computed"
+    assert made.director.warmth.index.block_count(first.endpoints[0]), "the first one has been computed"
 
 
 def test_what_is_told_twice_is_taken_back_once() -> None:
@@ -292,17 +292,17 @@ def test_what_is_told_twice_is_taken_back_once() -> None:
     picks = [ask(made, LONG) for _ in range(3)]
     for _ in range(3):
         refuse(made, picks[0])
-    assert made.director.warmth.held(picks[0].endpoints[0]) > 0
+    assert made.director.warmth.index.block_count(picks[0].endpoints[0]) > 0
     refuse(made, picks[1])
     refuse(made, picks[2])
-    assert made.director.warmth.held(picks[0].endpoints[0]) == 0
+    assert made.director.warmth.index.block_count(picks[0].endpoints[0]) == 0
 
 
 def test_refusal_of_another_worker_keeps_our_equal_prompt() -> None:
     ours, theirs = world(), world()
     pick = ask(ours, LONG, headers={"x-session-id": "s1"})
     ours.director.missed(miss_of(ask(theirs, LONG)))
-    assert ours.director.warmth.held(pick.endpoints[0]) > 0
+    assert ours.director.warmth.index.block_count(pick.endpoints[0]) > 0
     assert len(ours.director.sessions) == 1
 
 

@@ -47,7 +47,7 @@ def left_and_returned(progress: float, *, away_seconds: float) -> tuple[World, s
 
 def test_an_engine_that_restarted_while_it_was_away_is_cold() -> None:
     made, first = left_and_returned(ANEW, away_seconds=20.0)
-    assert made.director.warmth.held(first) == 0
+    assert made.director.warmth.index.block_count(first) == 0
     assert made.route(whole(chat(LONG))).reason is Reason.COLD
 
 

@@ -212,7 +212,7 @@ def test_endpoint_that_returns_in_time_is_still_warm() -> None:
     world.clock.now += 61
     world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
     world.director.pools.follow()
-    assert world.director.warmth.held(first) == 0
+    assert world.director.warmth.index.block_count(first) == 0
 
 
 def test_returned_endpoint_counts_its_requests_in_flight() -> None:
@@ -240,19 +240,19 @@ def test_signals_age_when_nobody_publishes_any_more() -> None:
 def test_the_index_is_as_large_as_the_engines_cache() -> None:
     world = World(view_of(pool_of(count=1), capacity=640.0))
     world.route(whole(chat("z" * 100_000)))
-    assert world.director.warmth.held("10.0.0.0:80") == 640 * 4 // 256
+    assert world.director.warmth.index.block_count("10.0.0.0:80") == 640 * 4 // 256
 
 
 def test_the_index_never_exceeds_its_limit() -> None:
     world = World(view_of(pool_of(count=1), capacity=1e9), limits={"index_blocks_per_endpoint": 20})
     world.route(whole(chat("z" * 100_000)))
-    assert world.director.warmth.held("10.0.0.0:80") == 20
+    assert world.director.warmth.index.block_count("10.0.0.0:80") == 20
 
 
 def test_looked_up_blocks_are_limited() -> None:
     world = World(view_of(pool_of(count=1)), limits={"prompt_blocks": 5})
     world.route(whole(chat("z" * 100_000)))
-    assert world.director.warmth.held("10.0.0.0:80") == 5
+    assert world.director.warmth.index.block_count("10.0.0.0:80") == 5
 
 
 def test_settings_are_taken_over_at_once() -> None:

@@ -198,10 +198,10 @@ def test_who_really_served_is_warm_from_then_on() -> None:
     pick = made.route(whole(chat(LONG)))
     other = next(address for address in ENDS if address != pick.endpoints[0])
     made.director.answered(pick, other, refused=False)
-    assert made.director.warmth.held(other) > 0
-    assert made.director.warmth.held(pick.endpoints[0]) == 0
+    assert made.director.warmth.index.block_count(other) > 0
+    assert made.director.warmth.index.block_count(pick.endpoints[0]) == 0
     made.director.answered(pick, "10.9.9.9:1", refused=False)
-    assert made.director.warmth.held("10.9.9.9:1") == 0
+    assert made.director.warmth.index.block_count("10.9.9.9:1") == 0
 
 
 # Restarts.
@@ -217,7 +217,7 @@ def test_an_engine_that_restarted_is_cold_at_once(before: dict[str, float], afte
     name = f"e{ENDS.index(first)}"
     publish(made, **{name: before})
     made.director.pools.follow()
-    assert made.director.warmth.held(first) > 0
+    assert made.director.warmth.index.block_count(first) > 0
     publish(made, **{name: after})
     assert made.route(whole(chat(LONG))).reason is Reason.COLD
     assert made.director.warmth.add_remote(first, [1, 2]) == 0, "it is still known, only empty"

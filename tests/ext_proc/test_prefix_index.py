@@ -23,7 +23,7 @@ def test_an_empty_index_matches_nothing() -> None:
     index = PrefixIndex(10)
     assert index.matched([1, 2]) == {}
     assert index.matched([]) == {}
-    assert index.held(A) == 0
+    assert index.block_count(A) == 0
 
 
 def test_each_endpoint_counts_its_own_leading_blocks() -> None:
@@ -58,7 +58,7 @@ def test_what_is_taken_back_is_held_no_more_and_the_rest_is() -> None:
     index.record(B, [1, 2, 3, 4])
     index.take_back(A, [1, 2, 3, 4], 2)
     assert index.matched([1, 2, 3, 4]) == {A: 2, B: 4}
-    assert index.held(A) == 2
+    assert index.block_count(A) == 2
     index.take_back(A, [1, 2, 3], 0)
     index.take_back(C, [1, 2, 3], 0)
     assert index.matched([1, 2, 3, 4]) == {B: 4}
@@ -95,7 +95,7 @@ def test_a_shared_head_outlives_the_tails_that_are_not_used() -> None:
     index.record(A, [1, 2, 3])
     index.record(A, [1, 2, 4])
     index.record(A, [1, 2, 5])
-    assert index.held(A) == 4
+    assert index.block_count(A) == 4
     assert index.matched([1, 2, 5]) == {A: 3}
     assert index.matched([1, 2, 4]) == {A: 3}
     assert index.matched([1, 2, 3]) == {A: 2}
@@ -113,10 +113,10 @@ def test_resize_evicts_and_holds_for_later() -> None:
     index.resize(A, 2)
     assert index.matched([1, 2, 3, 4]) == {A: 2}
     index.record(A, [11, 12, 13])
-    assert index.held(A) == 2
+    assert index.block_count(A) == 2
     index.resize(A, 5)
     index.record(A, [1, 2, 3, 4, 5, 6])
-    assert index.held(A) == 5
+    assert index.block_count(A) == 5
 
 
 @pytest.mark.parametrize("limit", [1, 127, 1000, 100_000])
@@ -124,22 +124,22 @@ def test_eviction_leaves_an_endpoint_nearly_full(limit: int) -> None:
     index, draw = PrefixIndex(limit), random.Random(limit)
     for _ in range(limit * 3 // 2 // 50 + 3):
         index.record(A, [draw.getrandbits(64) for _ in range(50)])
-        assert index.held(A) <= limit
-    assert index.held(A) >= limit - limit // 128
+        assert index.block_count(A) <= limit
+    assert index.block_count(A) >= limit - limit // 128
 
 
 def test_resize_goes_before_the_first_record() -> None:
     index = PrefixIndex(10)
     index.resize(A, 1)
     index.record(A, [1, 2])
-    assert index.held(A) == 1
+    assert index.block_count(A) == 1
 
 
 def test_no_endpoint_outgrows_the_index_limit() -> None:
     index = PrefixIndex(3)
     index.resize(A, 1000)
     index.record(A, [1, 2, 3, 4])
-    assert index.held(A) == 3
+    assert index.block_count(A) == 3
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -169,7 +169,7 @@ def test_forget_drops_the_size_too() -> None:
     index.resize(A, 1)
     index.forget(A)
     index.record(A, [1, 2])
-    assert index.held(A) == 2
+    assert index.block_count(A) == 2
 
 
 @pytest.mark.parametrize("count", [1, 23, 24, 25, 200])
@@ -228,7 +228,7 @@ def test_a_large_cache_is_forgotten_at_once_and_removed_bit_by_bit() -> None:
     index.record(A, blocks)
     index.record(B, blocks[:100])
     index.forget(A)
-    assert index.held(A) == 0
+    assert index.block_count(A) == 0
     assert index.matched(blocks) == {B: 100}
     index.record(A, blocks[:7])
     assert index.matched(blocks) == {A: 7, B: 100}
@@ -252,7 +252,7 @@ def test_what_is_no_chain_upsets_nothing(
         index.record(A, [1, 2, 3])
         index.record(A, blocks)
         index.record(B, blocks[::-1])
-    assert index.held(A) <= 30
+    assert index.block_count(A) <= 30
     for address in (A, B):
         index.forget(address)
     assert len(index) == 0
@@ -264,11 +264,11 @@ def test_a_run_with_holes_is_no_run() -> None:
     index = PrefixIndex(30)
     for blocks in ([1, 2, 3, 4], [1, 5], [2]):
         index.record(A, blocks)
-    assert index.held(A) == 5
+    assert index.block_count(A) == 5
     assert index.record(A, [1, 7, 8, 9, 3]) == 4, "1 and 3 stand as far apart as here, with 2 gone between"
     for number in range(10, 100):
         index.record(A, [number, number + 100])
-    assert index.held(A) <= 30
+    assert index.block_count(A) <= 30
     index.forget(A)
     assert len(index) == 0
 
@@ -299,7 +299,7 @@ def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
         asked = draw.choice(chains)
         expected = {name: leading(blocks, asked) for name, blocks in recent.items()}
         assert index.matched(asked) == {name: depth for name, depth in expected.items() if depth}
-        assert [index.held(name) for name in recent] == [len(blocks) for blocks in recent.values()]
+        assert [index.block_count(name) for name in recent] == [len(blocks) for blocks in recent.values()]
         if step == 100:
             index.forget(B)
             recent[B] = {}
@@ -384,8 +384,8 @@ class IndexMachine(RuleBasedStateMachine):
     @invariant()
     def holds_the_same_and_stays_bounded(self) -> None:
         for address in (A, B, C, "10.0.0.4:8000"):
-            assert self.index.held(address) == len(self.recent.get(address, []))
-            assert self.index.held(address) <= self.limits.get(address, GUARD)
+            assert self.index.block_count(address) == len(self.recent.get(address, []))
+            assert self.index.block_count(address) <= self.limits.get(address, GUARD)
 
     @invariant()
     def what_is_held_is_closed_under_prefixes(self) -> None:

@@ -117,14 +117,14 @@ def test_marks_are_equal_where_keys_are(block_bytes: int) -> None:
 
 def test_what_is_in_use_is_recorded_at_once_and_then_told_by_its_mark() -> None:
     leading, one = LeadingMap(endpoints_each=2), key()
-    assert leading.wants(7, A)
+    assert leading.touch(7, A)
     leading.record(one, A, 7, again=True)
     assert leading.holders(one) == (A,)
-    assert not any(leading.wants(7, address) for address in (A, B, B, C))
+    assert not any(leading.touch(7, address) for address in (A, B, B, C))
     assert leading.holders(one) == (C, B)
     leading.forget(C)
     assert leading.holders(one) == (B,)
-    assert not leading.wants(7, C)
+    assert not leading.touch(7, C)
     assert leading.holders(one) == (C, B)
 
 
@@ -133,12 +133,12 @@ def test_a_part_in_use_stays_and_marks_go_with_their_parts() -> None:
     leading.record(hot, A, 1, again=True)
     for mark in range(2, 500):
         leading.record(key(), B, mark, again=True)
-        assert not leading.wants(1, A)
+        assert not leading.touch(1, A)
     assert leading.holders(hot) == (A,)
     assert len(leading) == len(leading._marked) == 10
     leading.record(hot, A, 1000)
     assert len(leading._marked) == 10, "a part has one mark"
-    assert not leading.wants(1000, A)
+    assert not leading.touch(1000, A)
 
 
 def test_of_more_parts_in_use_than_fit_few_are_recorded_anew() -> None:
@@ -147,7 +147,7 @@ def test_of_more_parts_in_use_than_fit_few_are_recorded_anew() -> None:
     wanted = 0
     for number in range(4000):
         mark = number % 200 + 1
-        if leading.wants(mark, A):
+        if leading.touch(mark, A):
             wanted += 1
             leading.record(key(), A, mark, again=True)
     assert 100 < wanted < 4000 / 4

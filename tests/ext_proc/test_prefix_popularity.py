@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,8 +12,19 @@ from hypothesis import strategies as st
 
 from ext_proc.prefix.popularity import Popularity
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
 draw = random.Random(5)
 SYSTEM = [draw.getrandbits(64) for _ in range(8)]
+
+
+def rates_of(
+    popularity: Popularity, blocks: list[int], now: float, also: Collection[int] = ()
+) -> NDArray[np.float64]:
+    return popularity.rates_and_totals(blocks, now, also)[0]
 
 
 def fresh(count: int) -> list[int]:
@@ -27,20 +39,20 @@ def test_a_steady_rate_reads_as_itself() -> None:
         prompt = SYSTEM + fresh(2)
         popularity.count(prompt, now)
         now += 0.05
-    rates = popularity.rates([*SYSTEM, *fresh(2)], now)
+    rates = rates_of(popularity, [*SYSTEM, *fresh(2)], now)
     assert rates[:8].tolist() == pytest.approx([20.0] * 8, rel=0.02)
     assert rates[8:].max() < 1.0
-    assert popularity.rates(prompt, now)[9] == pytest.approx(1 / 30, rel=0.5)
+    assert rates_of(popularity, prompt, now)[9] == pytest.approx(1 / 30, rel=0.5)
 
 
 def test_it_decays_to_nothing() -> None:
     popularity = Popularity(average_seconds=30.0)
     for _ in range(300):
         popularity.count(SYSTEM, 50.0)
-    at_once = popularity.rates(SYSTEM, 50.0)[0]
+    at_once = rates_of(popularity, SYSTEM, 50.0)[0]
     assert at_once == pytest.approx(10.0, rel=0.001)
-    assert popularity.rates(SYSTEM, 80.0)[0] == pytest.approx(10.0 / 2.71828, rel=0.01)
-    assert popularity.rates(SYSTEM, 1e6)[0] == pytest.approx(0.0, abs=1e-9)
+    assert rates_of(popularity, SYSTEM, 80.0)[0] == pytest.approx(10.0 / 2.71828, rel=0.01)
+    assert rates_of(popularity, SYSTEM, 1e6)[0] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_scaling_back_does_not_change_what_is_told() -> None:
@@ -50,15 +62,15 @@ def test_scaling_back_does_not_change_what_is_told() -> None:
     for _ in range(1000):
         popularity.count(SYSTEM, now)
         now += 0.1
-    assert popularity.rates(SYSTEM, now)[0] == pytest.approx(10.0, rel=0.06)
+    assert rates_of(popularity, SYSTEM, now)[0] == pytest.approx(10.0, rel=0.06)
 
 
 def test_asking_does_not_count() -> None:
     popularity = Popularity()
     popularity.count(SYSTEM, 1.0)
-    first = popularity.rates(SYSTEM, 1.0).tolist()
-    assert popularity.rates(SYSTEM, 1.0).tolist() == first
-    assert popularity.rates([], 1.0).size == 0
+    first = rates_of(popularity, SYSTEM, 1.0).tolist()
+    assert rates_of(popularity, SYSTEM, 1.0).tolist() == first
+    assert rates_of(popularity, [], 1.0).size == 0
 
 
 def test_memory_is_bounded_and_strangers_stay_rare() -> None:
@@ -70,7 +82,7 @@ def test_memory_is_bounded_and_strangers_stay_rare() -> None:
         popularity.count(fresh(10), now)
         now += 0.003
     assert popularity.nbytes == before
-    assert sum(popularity.rates(fresh(1), now)[0] for _ in range(200)) / 200 < 0.2
+    assert sum(rates_of(popularity, fresh(1), now)[0] for _ in range(200)) / 200 < 0.2
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.floats(0, 5)), max_size=40))
@@ -84,7 +96,7 @@ def test_rates_never_rise_with_depth_and_never_fall_short(asks: list[tuple[int, 
         popularity.count(chains[number][:length], now)
         counted.append((number, length, now))
     for number, chain in enumerate(chains):
-        rates = popularity.rates(chain, now).tolist()
+        rates = rates_of(popularity, chain, now).tolist()
         assert len(rates) == 40
         assert rates == sorted(rates, reverse=True)
         for depth in (0, 3, 7, 12, 33):
@@ -108,11 +120,11 @@ def test_where_a_conversation_leaves_its_system_prompt_is_told_exactly_when_coun
         popularity.count(system + fresh(40), 5.0, {0, 260})
     own = system + fresh(40)
     popularity.count(own, 5.0, {0, 260})
-    exact, coarse = (popularity.rates(own, 5.0, also) for also in ((0, 260), ()))
+    exact, coarse = (rates_of(popularity, own, 5.0, also) for also in ((0, 260), ()))
     assert coarse[270] == pytest.approx(301 / 30, rel=1e-3)
     assert exact[:260].tolist() == pytest.approx([301 / 30] * 260, rel=1e-3)
     assert exact[260:].tolist() == pytest.approx([1 / 30] * 40, rel=1e-3)
-    assert popularity.compared_at(own, 260, 5.0, 0.0)[0] == pytest.approx(1 / 30, rel=1e-3)
+    assert popularity.rate_and_total(own, 260, 5.0, 0.0)[0] == pytest.approx(1 / 30, rel=1e-3)
 
 
 def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_is() -> None:
@@ -122,8 +134,8 @@ def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_i
     for _ in range(300):
         popularity.count(prompt, 5.0)
     for depth in (13, 100, 300):
-        assert popularity.compared_at(prompt, depth, 5.0, 0.0)[0] == pytest.approx(10.0, rel=1e-3)
-        assert popularity.rates(prompt, 5.0, (depth,)).tolist() == pytest.approx([10.0] * 400, rel=1e-3)
+        assert popularity.rate_and_total(prompt, depth, 5.0, 0.0)[0] == pytest.approx(10.0, rel=1e-3)
+        assert rates_of(popularity, prompt, 5.0, (depth,)).tolist() == pytest.approx([10.0] * 400, rel=1e-3)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60), st.sets(st.integers(-3, 70), max_size=4))
@@ -131,7 +143,7 @@ def test_rates_never_rise_with_depth_wherever_they_are_asked_for(blocks: list[in
     popularity = Popularity(cells_log2=6)
     for size in range(1, len(blocks) + 1):
         popularity.count(blocks[:size], 1.0, also)
-    rates = popularity.rates(blocks, 1.0, also)
+    rates = rates_of(popularity, blocks, 1.0, also)
     assert rates.size == len(blocks)
     assert (np.diff(rates) <= 1e-12).all()
 
@@ -143,17 +155,17 @@ def test_a_run_is_compared_with_what_came_since_it_began() -> None:
         popularity.count(SYSTEM + fresh(4), 5.0, total=float(total), look_back=16.0)
     for total in range(301, 311):
         popularity.count(new, 5.0, total=float(total), look_back=16.0)
-    rates, since = popularity.compared(new, 5.0, total=310.0)
+    rates, since = popularity.rates_and_totals(new, 5.0, total=310.0)
     assert (rates * 30.0).tolist() == pytest.approx([310] * 8 + [10] * 4, rel=1e-3)
     assert since.tolist() == pytest.approx([310] * 8 + [10] * 4, rel=1e-3)
-    assert popularity.compared_at(new, 9, 5.0, 310.0) == pytest.approx((10 / 30, 10.0), rel=1e-3)
+    assert popularity.rate_and_total(new, 9, 5.0, 310.0) == pytest.approx((10 / 30, 10.0), rel=1e-3)
 
 
 def test_what_came_since_fades_as_counts_do() -> None:
     popularity, total = Popularity(), 300 * 2.71828**-1 + 1
     popularity.count(SYSTEM, 5.0, total=300.0, look_back=1e9)
     popularity.count(SYSTEM, 35.0, total=total, look_back=1e9)
-    rates, since = popularity.compared(SYSTEM, 35.0, total=total)
+    rates, since = popularity.rates_and_totals(SYSTEM, 35.0, total=total)
     assert since[0] == pytest.approx(1 + 2.71828**-1, rel=1e-3) == pytest.approx(rates[0] * 30.0, rel=1e-3)
 
 
@@ -161,8 +173,9 @@ def test_what_is_seldom_asked_for_looks_back_on_so_many_of_all_requests_for_each
     popularity = Popularity()
     for total in (1.0, 101.0, 201.0):
         popularity.count(SYSTEM, 5.0, total=total, look_back=16.0)
-    assert popularity.compared(SYSTEM, 5.0, total=201.0)[1].tolist() == pytest.approx([2 * 16 + 1] * 8)
-    assert popularity.compared(SYSTEM, 5.0, total=211.0)[1].tolist() == pytest.approx([2 * 16 + 11] * 8)
+    totals = [popularity.rates_and_totals(SYSTEM, 5.0, total=total)[1].tolist() for total in (201.0, 211.0)]
+    assert totals[0] == pytest.approx([2 * 16 + 1] * 8)
+    assert totals[1] == pytest.approx([2 * 16 + 11] * 8)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.floats(0, 5)), max_size=40))
@@ -175,6 +188,6 @@ def test_what_came_since_never_rises_with_depth_and_is_no_more_than_all(
         now, total = now + wait, total * 2.718281828 ** -(wait / 30.0) + 1.0
         popularity.count(chains[number][:length], now, total=total, look_back=16.0)
     for chain in chains:
-        since = popularity.compared(chain, now, total=total)[1]
+        since = popularity.rates_and_totals(chain, now, total=total)[1]
         assert (np.diff(since) <= 1e-6).all()
         assert 0.0 <= since.min() <= since.max() <= total

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.prefix.index import PrefixIndex
+from ext_proc.prefix.index import DepthColumn, PrefixIndex
 from ext_proc.prefix.leading import leading_key
 from ext_proc.prefix.warmth import Warmth
 
@@ -29,7 +29,7 @@ def test_news_are_told_with_the_whole_prompt() -> None:
 def test_what_cannot_be_held_is_no_news() -> None:
     told: list[str] = []
     warmth = Warmth(10, on_added=lambda address, _: told.append(address))
-    warmth.resize(A, 0)
+    warmth.index.resize(A, 0)
     warmth.record(A, [1, 2])
     assert told == []
 
@@ -37,21 +37,21 @@ def test_what_cannot_be_held_is_no_news() -> None:
 def test_what_others_tell_counts_and_is_not_told_on() -> None:
     told: list[str] = []
     warmth = Warmth(10, on_added=lambda address, _: told.append(address))
-    warmth.resize(A, 5)
+    warmth.index.resize(A, 5)
     assert warmth.add_remote(A, [1, 2, 3]) == 0
-    assert warmth.matched([1, 2, 9]) == {A: 2}
+    assert warmth.index.matched([1, 2, 9]) == {A: 2}
     assert warmth.add_remote(B, [1, 2, 3]) is None, "unknown endpoints do not grow the index"
-    assert warmth.matched([1]) == {A: 1}
+    assert warmth.index.matched([1]) == {A: 1}
     assert told == []
 
 
 def test_a_record_tells_how_much_was_held_before() -> None:
     warmth = Warmth(10)
-    warmth.resize(A, 3)
+    warmth.index.resize(A, 3)
     assert [warmth.record(A, [1, 2]), warmth.record(A, [1, 2, 3, 4, 5])] == [0, 2]
     assert warmth.add_remote(A, [1, 2, 3, 4, 5]) == 3
     warmth.take_back(A, [1, 2, 3, 4, 5], 2)
-    assert warmth.matched([1, 2, 3]) == {A: 2}
+    assert warmth.index.matched([1, 2, 3]) == {A: 2}
 
 
 def test_remote_and_own_blocks_are_one() -> None:
@@ -59,8 +59,8 @@ def test_remote_and_own_blocks_are_one() -> None:
     warmth.record(A, [1, 2])
     warmth.add_remote(A, [1, 2, 3])
     warmth.record(A, [1, 2, 3, 4])
-    assert warmth.held(A) == 4
-    assert warmth.matched([1, 2, 3, 4, 5]) == {A: 4}
+    assert warmth.index.block_count(A) == 4
+    assert warmth.index.matched([1, 2, 3, 4, 5]) == {A: 4}
 
 
 def test_who_left_is_forgotten_after_the_grace() -> None:
@@ -70,10 +70,10 @@ def test_who_left_is_forgotten_after_the_grace() -> None:
     warmth.record(B, [1])
     warmth.keep([B], 100.0)
     assert warmth.expire(159.0) == []
-    assert warmth.held(A) == 2
+    assert warmth.index.block_count(A) == 2
     assert warmth.expire(160.0) == [A]
-    assert warmth.held(A) == 0
-    assert warmth.matched([1, 2]) == {B: 1}
+    assert warmth.index.block_count(A) == 0
+    assert warmth.index.matched([1, 2]) == {B: 1}
 
 
 def test_who_returns_in_time_keeps_all() -> None:
@@ -85,7 +85,7 @@ def test_who_returns_in_time_keeps_all() -> None:
         warmth.keep([B], begin)
         warmth.keep([A, B], begin + 30.0)
     assert warmth.expire(1000.0) == []
-    assert warmth.matched([1, 2]) == {A: 2}
+    assert warmth.index.matched([1, 2]) == {A: 2}
 
 
 def test_the_grace_counts_from_when_it_left() -> None:
@@ -104,10 +104,10 @@ def test_an_engine_that_restarted_is_forgotten_at_once() -> None:
     key = leading_key(b"hello", b"m")
     for address in (A, A, B):
         warmth.record(address, [1, 2])
-        warmth.record_leading(key, address)
+        warmth.leading.record(key, address)
     warmth.forget(A)
-    assert warmth.matched([1, 2]) == {B: 2}
-    assert warmth.had(key) == (B,)
+    assert warmth.index.matched([1, 2]) == {B: 2}
+    assert warmth.leading.holders(key) == (B,)
     assert warmth.expire(1e9) == []
 
 
@@ -117,14 +117,15 @@ def test_as_many_as_leave_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in (A, B, C):
         warmth.record(address, [1])
         warmth.leave(address, 0.0)
-    assert warmth.matched([1]) == {B: 1, C: 1}
+    assert warmth.index.matched([1]) == {B: 1, C: 1}
 
 
 def test_popularity_is_of_what_was_asked() -> None:
     warmth = Warmth(10, popularity_seconds=10.0)
     for _ in range(50):
-        warmth.asked([1, 2, 3], 5.0)
-    assert warmth.compared([1, 2, 4], 5.0, (), 0.0)[0].tolist() == pytest.approx([5.0, 5.0, 0.0])
+        warmth.popularity.count([1, 2, 3], 5.0)
+    rates, _ = warmth.popularity.rates_and_totals([1, 2, 4], 5.0, (), 0.0)
+    assert rates.tolist() == pytest.approx([5.0, 5.0, 0.0])
 
 
 @pytest.mark.parametrize("strangers", [[], ["stranger"]])
@@ -135,14 +136,14 @@ def test_a_column_says_what_the_mapping_says(endpoints: int, strangers: list[str
     warmth = Warmth(200)
     addresses = [f"e{number}" for number in range(endpoints)]
     for address in addresses:
-        warmth.resize(address, 200)
+        warmth.index.resize(address, 200)
     asked = [*addresses, *strangers]
-    column = warmth.column(asked)
+    column = DepthColumn(warmth.index, asked)
     shared = [draw.getrandbits(64) for _ in range(40)]
     for step in range(4):
         for address in draw.sample(addresses, endpoints // 2 + 1):
             warmth.record(address, shared[: draw.randrange(1, 40)])
-        held = warmth.matched(shared)
+        held = warmth.index.matched(shared)
         assert column.matched(shared).tolist() == [held.get(address, 0) for address in asked]
         assert column.matched([5]).tolist() == [0] * len(asked)
         assert column.matched([]).tolist() == [0] * len(asked)
@@ -188,6 +189,6 @@ def test_matches_are_the_truth_below_the_limit_and_never_beyond_it(
             for address, held in sent.items()
             if (depth := next((at for at, block in enumerate(asked) if block not in held), len(asked)))
         }
-        assert roomy.matched(asked) == truth
-        assert all(depth <= truth.get(address, 0) for address, depth in tight.matched(asked).items())
-    assert all(tight.held(address) <= 4 for address in (A, B))
+        assert roomy.index.matched(asked) == truth
+        assert all(depth <= truth.get(address, 0) for address, depth in tight.index.matched(asked).items())
+    assert all(tight.index.block_count(address) <= 4 for address in (A, B))
