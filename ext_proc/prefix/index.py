@@ -1,8 +1,8 @@
-"""Who is warm: which endpoints hold the leading blocks of a prompt, as this worker's own picks tell.
+"""Level 2: the endpoints that hold the leading blocks of a prompt, by this worker's own picks.
 
-One table names for each block the set of endpoints that hold it, so a look-up asks a few of the prompt's
-blocks whatever the number of endpoints; `Recency` keeps each endpoint's order of use. `python -m bench.index`
-measures both.
+One table names for each block the set of endpoints that hold it, so a look-up reads a few of the prompt's
+blocks, whatever the number of endpoints. `Recency` keeps each endpoint's order of use.
+`python -m bench.index` measures both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE: Final = 96
 _FEW: Final = 16
 """Holders of a level that are set fastest one after the other."""
 _EXACT: Final = 64
-"""Blocks of one prompt that are asked for until it is told less exactly: some ten changes of holders."""
+"""Blocks of one prompt that are looked up before the answer gets coarser: some ten changes of holders."""
 _SLACK_SHIFT: Final = 7
 _MOST_SLACK: Final = 512
 _SWEPT: Final = 512
@@ -37,53 +37,53 @@ _SWEPT: Final = 512
 
 
 class HolderSets:
-    """A set is an integer whose bits are endpoints. Number 0 is the empty set; others live while named.
+    """Sets of endpoints, each kept once. Number 0 is the empty set; the others live while blocks name them.
 
-    The blocks of a prompt that went the same ways share one set, so a system prompt that a thousand endpoints
-    hold costs one integer of a thousand bits for all of its blocks, and comparing sets is comparing numbers.
+    A set is an integer whose bits are endpoints, and equal sets have equal numbers. A system prompt that a
+    thousand endpoints hold costs one integer of a thousand bits for all of its blocks.
     """
 
     def __init__(self) -> None:
         self.masks: list[int] = [0]
         """By number."""
         self._numbers: dict[int, int] = {0: 0}
-        self._named: list[int] = [0]
+        self._uses: list[int] = [0]
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def number(self, mask: int) -> int:
-        """Return the number of a set, given out on first use; `move` what names it before the next call."""
-        held = self._numbers.get(mask)
-        if held is not None:
-            return held
+        """Return the number of a set, new on first use; call `move` for its blocks before the next call."""
+        number = self._numbers.get(mask)
+        if number is not None:
+            return number
         if self._free:
-            held = self._free.pop()
-            self.masks[held] = mask
+            number = self._free.pop()
+            self.masks[number] = mask
         else:
-            held = len(self.masks)
+            number = len(self.masks)
             self.masks.append(mask)
-            self._named.append(0)
-        self._numbers[mask] = held
-        return held
+            self._uses.append(0)
+        self._numbers[mask] = number
+        return number
 
     def pin(self, mask: int) -> int:
-        """Return the number of a set and keep it, named by blocks or not, until `unpin`."""
-        held = self.number(mask)
-        self._named[held] += 1
-        return held
+        """Return the number of a set and keep the set, even without blocks, until `unpin`."""
+        number = self.number(mask)
+        self._uses[number] += 1
+        return number
 
     def unpin(self, number: int) -> None:
-        """Let a set go when no block names it."""
+        """Undo a `pin`; a set without blocks goes."""
         self.move(number, 0, 1)
 
     def move(self, old: int, new: int, count: int) -> None:
-        """Note that `count` blocks that named `old` name `new` now; 0 is for blocks that are not there."""
-        self._named[new] += count
+        """Note that `count` blocks have the set `new` instead of `old`; 0 stands for no block."""
+        self._uses[new] += count
         if old:
-            self._named[old] -= count
-            if not self._named[old]:
+            self._uses[old] -= count
+            if not self._uses[old]:
                 del self._numbers[self.masks[old]]
                 self.masks[old] = 0
                 self._free.append(old)
@@ -107,10 +107,10 @@ class PrefixIndex:
     """A bounded guess of each endpoint's KV cache, kept by chained block hashes.
 
     Each endpoint drops its least recently used blocks when it is over its limit, down to 1 in 128 below it. A
-    prompt's blocks count as used from its tail to its head, and whoever uses a block uses all before it, so a
-    tail goes before its head and what is held stays closed under prefixes: who holds a block holds all before
-    it. Hence the holders of a prompt's blocks only become fewer with depth, equal holders at two depths hold
-    all between, and bisection finds every change.
+    prompt's blocks count as used from its tail to its head, and a prompt uses all blocks before its last one,
+    so a tail goes before its head: an endpoint that holds a block holds all blocks before it. Hence the
+    holders of a prompt's blocks only become fewer with depth, equal holders at two depths hold all between,
+    and bisection finds every change.
     """
 
     def __init__(self, blocks_per_endpoint: int) -> None:
@@ -132,7 +132,7 @@ class PrefixIndex:
         """Changes when an endpoint gets or loses its slot."""
 
     def __len__(self) -> int:
-        """Blocks that anyone holds, each counted once."""
+        """Blocks with at least one holder, each counted once."""
         return len(self._table)
 
     @property
@@ -141,31 +141,31 @@ class PrefixIndex:
         return self._table.nbytes + sum(entry.recency.nbytes for entry in self._endpoints.values())
 
     def matched(self, blocks: Sequence[int]) -> dict[str, int]:
-        """Return for each endpoint that holds any how many leading blocks of `blocks` it holds."""
-        found: dict[str, int] = {}
+        """Return the number of leading blocks of `blocks` at each endpoint that holds any."""
+        depths: dict[str, int] = {}
         for depth, mask in self.levels(blocks):
-            self._note(found, mask, depth)
-        return found
+            self._set_depth(depths, mask, depth)
+        return depths
 
     def levels(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
-        """Return each number of leading blocks that someone holds exactly, with a mask of who does.
+        """Return numbers of leading blocks, each with a mask of the endpoints that hold exactly as many.
 
-        Where holders change so often that more than `_EXACT` blocks would be asked for, the rest is told as
-        up to a 32nd of the prompt less than it is.
+        Where holders change so often that this would take more than `_EXACT` look-ups, the other numbers are
+        up to a 32nd of the prompt too low.
         """
         levels: list[tuple[int, int]] = []
         if not blocks or not (number := self._number(blocks[0])):
             return levels
         masks, low, alive = self._sets.masks, 0, self._sets.masks[number]
-        ahead, asked, coarse = [(len(blocks) - 1, self._number(blocks[-1]))], 0, len(blocks) >> 5
+        ahead, lookups, coarse = [(len(blocks) - 1, self._number(blocks[-1]))], 0, len(blocks) >> 5
         while ahead:
             high, other = ahead[-1]
             if other == number:
                 low = high
                 ahead.pop()
-            elif high - low > 1 and (asked < _EXACT or high - low > coarse):
+            elif high - low > 1 and (lookups < _EXACT or high - low > coarse):
                 middle = low + high >> 1
-                asked += 1
+                lookups += 1
                 ahead.append((middle, self._number(blocks[middle])))
             else:
                 still = alive & masks[other]
@@ -182,7 +182,7 @@ class PrefixIndex:
     def record(self, address: str, blocks: Sequence[int]) -> int:
         """Note that `address` is now warm for `blocks`, as many leading ones as it can hold.
 
-        Return how many of them are new there.
+        Return the number of those that are new there.
         """
         if self._forgotten:
             self._sweep()
@@ -199,7 +199,7 @@ class PrefixIndex:
     def take_back(self, address: str, blocks: Sequence[int], kept: int) -> None:
         """Note that `address` holds no more than the `kept` leading ones of `blocks`.
 
-        Nothing that was recorded there may go on behind them.
+        No longer prompt that begins with `blocks` may have been recorded there.
         """
         endpoint = self._endpoints.get(address)
         if endpoint is not None and (chain := blocks[: endpoint.limit]) and kept < len(chain):
@@ -212,7 +212,7 @@ class PrefixIndex:
         self._evict(endpoint)
 
     def forget(self, address: str) -> None:
-        """Drop all that is known of `address`, its size included: its engine restarted or is gone."""
+        """Remove `address` with its size: its engine restarted or is gone."""
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
             self.generation += 1
@@ -231,7 +231,7 @@ class PrefixIndex:
         return self._blocks_per_endpoint if endpoint is None else endpoint.limit
 
     def knows(self, address: str) -> bool:
-        """Whether `address` was resized or recorded and is not forgotten."""
+        """Whether `address` was resized or recorded and not forgotten since."""
         return address in self._endpoints
 
     @property
@@ -240,7 +240,7 @@ class PrefixIndex:
         return len(self._addresses)
 
     def slot(self, address: str) -> int:
-        """Return the bit of `address` in masks of `levels`, until it is forgotten; -1: not known."""
+        """Return the bit of `address` in masks of `levels`, until it is forgotten; -1: unknown endpoint."""
         endpoint = self._endpoints.get(address)
         return -1 if endpoint is None else endpoint.slot
 
@@ -294,7 +294,7 @@ class PrefixIndex:
             slots = table.find(hashes)
             there = slots >= 0
             self._change(np.unique(slots[there]), bit, 0)
-            # No prompt names a block twice; whoever sends such a thing must not upset the count.
+            # No prompt names a block twice, but a peer may; that must not upset the count.
             table.put_new(np.unique(hashes[~there]), alone)
         sets.move(0, alone, len(table) - before)
 
@@ -319,29 +319,29 @@ class PrefixIndex:
         """Change the sets of many blocks at once, by their slots in the table."""
         table, sets = self._table, self._sets
         olds, place, counts = np.unique(table.values_at(slots), return_inverse=True, return_counts=True)
-        news = np.zeros(olds.size, np.uint32)
+        numbers = np.zeros(olds.size, np.uint32)
         for index, (old, count) in enumerate(zip(olds.tolist(), counts.tolist(), strict=True)):
-            news[index] = number = sets.number(sets.masks[old] & ~taken | added)
+            numbers[index] = number = sets.number(sets.masks[old] & ~taken | added)
             if number != old:
                 sets.move(old, number, count)
-        left = news[place]
-        table.set_at(slots, left)
-        table.remove_at(slots[left == 0])
+        changed = numbers[place]
+        table.set_at(slots, changed)
+        table.remove_at(slots[changed == 0])
 
-    def _note(self, found: dict[str, int], mask: int, depth: int) -> None:
+    def _set_depth(self, depths: dict[str, int], mask: int, depth: int) -> None:
         addresses = self._addresses
         if mask.bit_count() >= _MANY:
             lowest_first = format(mask, "b")[::-1].encode().translate(_DIGITS_TO_TRUTH)
-            found.update(dict.fromkeys(compress(addresses, lowest_first), depth))
+            depths.update(dict.fromkeys(compress(addresses, lowest_first), depth))
             return
         while mask:
             low = mask & -mask
-            found[addresses[low.bit_length() - 1]] = depth
+            depths[addresses[low.bit_length() - 1]] = depth
             mask ^= low
 
 
 class DepthColumn:
-    """The index as seen by a fixed list of endpoints."""
+    """The matches of a fixed list of endpoints as an array, without a thousand entries of a dict."""
 
     def __init__(self, index: PrefixIndex, addresses: Sequence[str]) -> None:
         self._index = index
@@ -352,13 +352,13 @@ class DepthColumn:
         self._generation = -1
 
     def matched(self, blocks: Sequence[int]) -> NDArray[np.int64]:
-        """Return how many leading blocks of `blocks` each endpoint holds, in their order."""
+        """Return the number of leading blocks of `blocks` at each endpoint, in their order."""
         index = self._index
         if self._generation != index.generation:
             self._slots = np.array([index.slot(address) for address in self._addresses], np.intp)
             self._in_order = bool((self._slots == np.arange(self._slots.size)).all())
             self._generation = index.generation
-        # One more than there are slots: those without one read the last, which nobody sets.
+        # Endpoints without a slot read the last entry, which stays 0.
         depths = np.zeros(index.slots + 1, np.int64)
         for depth, mask in index.levels(blocks):
             if mask.bit_count() <= _FEW:

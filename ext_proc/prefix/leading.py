@@ -1,14 +1,14 @@
 """Level 1: which endpoints had the leading part of a prompt, by a digest of its first bytes.
 
-Asked where level 2, the block index, has no answer: of a prompt whose blocks no endpoint holds any more. The
-engines may keep such a prefix longer than the index does (in host memory, on disk), and the one that had it
-is the best guess. A prompt shorter than a block is not asked for: to compute it again takes less than to wait
-behind one other request.
+It serves prompts for which level 2, the block index, has no answer: no endpoint holds their blocks any more.
+An engine may keep such a prefix longer than the index does (in host memory, on disk), and the last one that
+had it is the best guess. Prompts shorter than a block are not looked up: computing them again takes less than
+to wait behind one other request.
 
-The filter before the map lets a prompt into it when it comes for the second time only: prompts that come
-once, most of a workload without reuse, do not push out the others. Two filters take turns, so that what is
-old is forgotten without deleting. A prompt whose beginning is warm where it goes comes again for certain, and
-those that the map knows are told by a mark, without a digest.
+The filter before the map lets a prompt in at its second appearance only, so that prompts that come once, most
+of a workload without reuse, do not push out the others. Two filters take turns, which forgets old keys
+without deleting. A prompt whose beginning is warm at its endpoint surely comes again, and a mark identifies
+those that the map contains without a digest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct("<Q")
 _BITS_PER_KEY: Final = 16
 _WORD_BITS: Final = 64
-_WANTED_EACH: Final = 8
-"""One in so many parts that come again is recorded when the map is full."""
+_RECORD_EVERY: Final = 8
+"""When the map is full, one in 8 parts that come again is recorded."""
 _FILTER_FACTOR: Final = 8
 """Keys that the filter remembers for each entry of the map."""
 
@@ -44,8 +44,7 @@ def leading_mark(
 ) -> tuple[int, int]:
     """Return what stands for the `leading_key` in this process, never 0, and how many whole blocks are in it.
 
-    It is made of the last of these blocks, whose hash tells all before it, and of the bytes behind it: most
-    prompts are longer, and of whole blocks there.
+    It combines the last of these blocks, whose hash identifies all before it, and the bytes behind it.
     """
     whole = min(len(blocks), leading_bytes // block_bytes)
     mark = blocks[whole - 1] if whole else hash(identity)
@@ -103,7 +102,7 @@ class AgeingFilter:
 
 
 class _Part:
-    """A leading part: who had it, the last one first, and the mark by which it is known again."""
+    """A leading part with its mark, and the numbers of the endpoints that had it, the last one first."""
 
     __slots__ = ("key", "mark", "numbers")
 
@@ -123,17 +122,17 @@ class LeadingMap:
         self._endpoints_each = endpoints_each
         self._parts: OrderedDict[bytes, _Part] = OrderedDict()
         self._marked: dict[int, _Part] = {}
-        self._wanted = 0
+        self._misses = 0
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        """Numbers are given once only: an endpoint that is forgotten takes its number out of all entries."""
+        """A number has one owner ever, so a forgotten endpoint disappears from all entries with it."""
         self._next = 0
 
     def __len__(self) -> int:
         return len(self._parts)
 
     def holders(self, key: bytes) -> tuple[str, ...]:
-        """Return who had it, the last one first; empty when nobody is known to."""
+        """Return the endpoints that had a part, the last one first; empty for an unknown part."""
         part = self._parts.get(key)
         if part is None:
             return ()
@@ -141,23 +140,23 @@ class LeadingMap:
         return tuple(name for number in part.numbers if (name := self._names.get(number)) is not None)
 
     def touch(self, mark: int, address: str) -> bool:
-        """Note that an endpoint has a part once more, by its `leading_mark`; whether to `record` it instead.
+        """Note that an endpoint has a part once more, by its `leading_mark`; return whether to `record` it.
 
-        So that its key need not be made with each request. As long as the map is full, few that are new are
-        wanted: more parts in use than fit would push each other out.
+        This saves the key of a part that the map contains. A full map takes few new parts, because more parts
+        in use than fit would push each other out.
         """
         part = self._marked.get(mark)
         if part is None:
-            self._wanted += 1
-            return len(self._parts) < self._entries or self._wanted % _WANTED_EACH == 0
+            self._misses += 1
+            return len(self._parts) < self._entries or self._misses % _RECORD_EVERY == 0
         self._parts.move_to_end(part.key)
         self._name(part, address)
         return False
 
     def record(self, key: bytes, address: str, mark: int = 0, *, again: bool = False) -> None:
-        """Note that an endpoint had it; a key that comes for the first time is only remembered as such.
+        """Note that an endpoint had a part; of a key that comes for the first time only that is remembered.
 
-        With `again` it is known not to be the first time. Keys and marks belong together; 0 is none.
+        `again`: it is not the first time. Keys and marks belong together; 0 is no mark.
         """
         part = self._parts.get(key)
         if part is None:
@@ -177,19 +176,19 @@ class LeadingMap:
         self._name(part, address)
 
     def take_back(self, mark: int, address: str) -> None:
-        """Note that an endpoint did not have a part after all."""
+        """Undo that an endpoint had a part."""
         part, number = self._marked.get(mark), self._numbers.get(address)
         if part is not None and number is not None:
             part.numbers = tuple(other for other in part.numbers if other != number)
 
     def forget(self, address: str) -> None:
-        """Name an endpoint no more."""
+        """Remove an endpoint."""
         number = self._numbers.pop(address, None)
         if number is not None:
             del self._names[number]
 
     def _name(self, part: _Part, address: str) -> None:
-        """Let an endpoint be the last one that had a part."""
+        """Make an endpoint the last one that had a part."""
         number = self._numbers.get(address)
         if number is None:
             number = self._numbers[address] = self._next

@@ -1,12 +1,12 @@
 """One endpoint's blocks in the order of their use, at about 10 bytes a block.
 
-The order is an array: a prompt's blocks are appended from the tail to the head, so what was used last stands
-last, and of one prompt a tail goes before its head. A block that is used again leaves a hole behind; when the
+The order is an array: a prompt's blocks are appended from the tail to the head, so the last block used is the
+last one, and of one prompt a tail goes before its head. A block that is used again leaves a hole; when the
 array is full, the holes are squeezed out.
 
-A block's hash tells the whole prefix before it, so what is held is a forest, and the array cuts it into
-`runs`: pieces of a path, side by side. Only where a run's first block stands is looked up; the others are
-found by bisection. That is why a prompt of 512 warm blocks costs a few look-ups and two copies.
+A block's hash identifies the whole prefix before it, so the blocks form a forest, and the array cuts it into
+runs: pieces of a path, side by side. A table has the place of each run's first block, and bisection finds the
+others. So a prompt of 512 warm blocks costs a few look-ups and two copies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Recency:
         self._view = self._order.data
         self._begin = self._end = 0
         self._fronts = BlockTable(_SLAB_BITS)
-        """A run's first block, to where it stands, plus one. What is overtaken stays until then."""
+        """A run's first block to its place plus one; entries of old places stay until `_squeeze`."""
 
     @property
     def nbytes(self) -> int:
@@ -46,18 +46,18 @@ class Recency:
         return int(self._order.nbytes) + self._fronts.nbytes
 
     def touch(self, chain: Sequence[int]) -> NDArray[np.uint64]:
-        """Make a prompt's blocks the most recently used; return its tail that was not held before."""
-        count, known = len(chain), 0
+        """Make a prompt's blocks the most recently used; return its tail that is new."""
+        count, moved = len(chain), 0
         if self._end + count > self._order.size:
             self._squeeze(count)
         order, view, fronts, begin, end = self._order, self._view, self._fronts, self._begin, self._end
         top = end + count
-        while known < count:
-            front = key_of(chain[known])
+        while moved < count:
+            front = key_of(chain[moved])
             last = fronts.get(front) - 1
             if not begin <= last < end or view[last] != front:
                 break
-            length = self._common(last, chain, known)
+            length = self._common(last, chain, moved)
             if length == count and last + 1 == end:
                 return order[:0]
             first = last + 1 - length
@@ -65,11 +65,11 @@ class Recency:
             order[first : last + 1] = _HOLE
             if first > begin and (below := view[first - 1]):
                 fronts.put(below, first)
-            if known:
+            if moved:
                 fronts.remove(front)
-            known += length
+            moved += length
             top -= length
-        fresh = keys_of(chain[known:])
+        fresh = keys_of(chain[moved:])
         order[end:top] = fresh[::-1]
         self._end += count
         fronts.put(key_of(chain[0]), self._end)
@@ -77,19 +77,19 @@ class Recency:
         return fresh
 
     def cut(self, chain: Sequence[int], kept: int) -> NDArray[np.uint64]:
-        """Remove a prompt's blocks behind the `kept` leading ones and return those that were held.
+        """Remove a prompt's blocks behind the `kept` leading ones and return those that were here.
 
-        Nothing that is held may go on behind what is removed.
+        No other prompt may extend the removed blocks.
         """
-        count, held = len(chain), len(chain) - self.touch(chain).size
-        kept = min(kept, held)
+        count, before = len(chain), len(chain) - self.touch(chain).size
+        kept = min(kept, before)
         # As the most recently used ones they stand last, the head at the end.
         self._order[self._end - count : self._end - kept] = _HOLE
         self.size -= count - kept
         if not self.size:
             self._begin = self._end = 0
             self._fronts = BlockTable(_SLAB_BITS)
-        return keys_of(chain[kept:held])
+        return keys_of(chain[kept:before])
 
     def drop_oldest(self, count: int) -> NDArray[np.uint64]:
         """Remove the `count` least recently used blocks and return them."""
@@ -112,22 +112,22 @@ class Recency:
             self._fronts = BlockTable(_SLAB_BITS)
         return dropped
 
-    def _common(self, last: int, chain: Sequence[int], known: int) -> int:
-        """Return how many blocks of `chain` from `known` on stand from `last` downwards; the first one does.
+    def _common(self, last: int, chain: Sequence[int], begin: int) -> int:
+        """Return how many blocks of `chain` from `begin` on the order has from `last` downwards, at least 1.
 
-        Whoever uses a block uses all before it, so each block stands somewhere above the one that follows it
-        in the prompt: where two of them are as far apart as in the prompt, all between stand there too.
+        A prompt that uses a block uses all before it, so each block is above the one that follows it in the
+        prompt: where two of them are as far apart as in the prompt, all between are there too.
         """
-        view, most = self._view, min(len(chain) - known, last + 1 - self._begin)
-        # All that can be is tried first: most prompts are held as a whole, or go on where one ended.
+        view, most = self._view, min(len(chain) - begin, last + 1 - self._begin)
+        # The longest run first: most prompts are there as a whole, or extend one that is.
         low, high, middle = 1, most + 1, most
         while high - low > 1:
-            if view[last + 1 - middle] == key_of(chain[known + middle - 1]):
+            if view[last + 1 - middle] == key_of(chain[begin + middle - 1]):
                 low = middle
             else:
                 high = middle
             middle = low + high >> 1
-        # A hole between is left by what is no chain: hashes that collide, or of a peer that is broken.
+        # Only hashes that collide, or those of a broken peer, leave a hole between.
         return low if np.count_nonzero(self._order[last + 1 - low : last + 1]) == low else 1
 
     def _squeeze(self, coming: int) -> None:

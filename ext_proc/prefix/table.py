@@ -105,12 +105,12 @@ class BlockTable:
         mixed = key * self._multiplier & _64_BITS
         base, mask, keys = self._bases[mixed >> self._shift], self._mask, self._keys_view
         slot = base + (mixed & self._home)
-        held = keys[slot]
-        while held != key:
-            if not held:
+        stored = keys[slot]
+        while stored != key:
+            if not stored:
                 return 0
             slot = base + (slot + 1 & mask)
-            held = keys[slot]
+            stored = keys[slot]
         return self._values_view[slot]
 
     def put(self, key: int, value: int) -> None:
@@ -119,20 +119,20 @@ class BlockTable:
             self._values_view[self._slot(key)] = value
 
     def claim(self, key: int, value: int) -> int:
-        """Set the value of a key that is not there and return 0; else change nothing and return its value."""
+        """Set the value of a new key and return 0; for an old key, only return its value."""
         mixed = key * self._multiplier & _64_BITS
         base, mask, keys = self._bases[mixed >> self._shift], self._mask, self._keys_view
         slot = base + (mixed & self._home)
-        held = keys[slot]
-        while held != key and held > _GONE:
+        stored = keys[slot]
+        while stored != key and stored > _GONE:
             slot = base + (slot + 1 & mask)
-            held = keys[slot]
+            stored = keys[slot]
         # A slot of a deleted entry is taken if the key stands nowhere behind it.
-        free = slot if held == _GONE else -1
-        while held and held != key:
+        free = slot if stored == _GONE else -1
+        while stored and stored != key:
             slot = base + (slot + 1 & mask)
-            held = keys[slot]
-        if held:
+            stored = keys[slot]
+        if stored:
             return self._values_view[slot]
         self._count += 1
         if free >= 0:
@@ -156,10 +156,10 @@ class BlockTable:
         slot = self._slot(key)
         if slot < 0:
             return 0
-        held = self._values_view[slot]
-        if held == value:
+        stored = self._values_view[slot]
+        if stored == value:
             self._empty(slot)
-        return held
+        return stored
 
     def _empty(self, slot: int) -> None:
         self._count -= 1
@@ -178,20 +178,20 @@ class BlockTable:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the slot of each key, -1 where it is not there. Slots hold until the next insertion."""
         bases, slots = self._homes(keys)
-        found = np.full(keys.size, -1)
+        result = np.full(keys.size, -1)
         lines, waiting = self._keys.reshape(-1, _BUCKET), np.arange(keys.size)
         while waiting.size > _FEW:
             at = slots[waiting]
-            held = lines[at >> _BUCKET_BITS]
-            hit, column = np.nonzero(held == keys[waiting, None])
-            found[waiting[hit]] = at[hit] + column
-            on = held[:, -1] != 0
+            stored = lines[at >> _BUCKET_BITS]
+            hit, column = np.nonzero(stored == keys[waiting, None])
+            result[waiting[hit]] = at[hit] + column
+            on = stored[:, -1] != 0
             on[hit] = False
             waiting = waiting[on]
             slots[waiting] = bases[waiting] + (slots[waiting] + _BUCKET & self._mask)
         for index in waiting.tolist():
-            found[index] = self._slot(int(keys[index]))
-        return found
+            result[index] = self._slot(int(keys[index]))
+        return result
 
     def values_at(self, slots: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Return the values in slots that `find` or `live` gave."""
@@ -221,11 +221,11 @@ class BlockTable:
         bases, slots = self._room_for(keys)
         lines, waiting = self._keys.reshape(-1, _BUCKET), keys
         while waiting.size > _FEW:
-            held = lines[slots >> _BUCKET_BITS]
-            free = held < RESERVED
+            stored = lines[slots >> _BUCKET_BITS]
+            free = stored < RESERVED
             column = free.argmax(axis=1)
             fits = np.flatnonzero(free[np.arange(column.size), column])
-            at, was_empty = (slots + column)[fits], held[fits, column[fits]] == 0
+            at, was_empty = (slots + column)[fits], stored[fits, column[fits]] == 0
             self._keys[at] = waiting[fits]
             # Of several keys that want one slot the last one written has it.
             won = self._keys[at] == waiting[fits]
@@ -262,8 +262,8 @@ class BlockTable:
         mixed = key * self._multiplier & _64_BITS
         base, mask, keys = self._bases[mixed >> self._shift], self._mask, self._keys_view
         slot = base + (mixed & self._home)
-        while (held := keys[slot]) != key:
-            if not held:
+        while (stored := keys[slot]) != key:
+            if not stored:
                 return -1
             slot = base + (slot + 1 & mask)
         return slot
@@ -349,7 +349,7 @@ def _uneven(count: int, entries: int) -> list[tuple[int, int]]:
 
 
 def key_of(block: int) -> int:
-    """Return the key that a hash is held by: itself, but for the two that mark slots."""
+    """Return the key of a hash: the hash itself, but for the two that mark slots."""
     return block if block >= RESERVED else block + _SHIFT
 
 

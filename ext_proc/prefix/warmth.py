@@ -1,4 +1,4 @@
-"""What routing asks: who is warm for a prompt, on every level, and how hot the prompt's prefix is.
+"""The endpoints that are warm for a prompt, on two levels, and the rate of the prompt's prefix.
 
 Pure and single-threaded; times are the caller's, in seconds on one steady clock.
 """
@@ -21,10 +21,9 @@ _MOST_LEAVING: Final = 1024
 
 
 class Warmth:
-    """The levels together: leading parts, blocks of each endpoint, and popularity of prefixes.
+    """Leading parts, blocks of each endpoint, and popularity of prefixes, for the endpoints of a fleet.
 
-    Blocks are chained hashes, as `ext_proc.prompt.blocks` makes them: whatever is given must begin with the
-    prompt's first block, because who uses a block uses all before it.
+    Blocks are chained hashes, as `ext_proc.prompt.blocks` makes them, from the prompt's first block on.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Warmth:
         popularity_seconds: float = 30.0,
         on_added: Callable[[str, list[int]], None] | None = None,
     ) -> None:
-        """`on_added` hears of an endpoint with the whole prompt when some of its blocks are new there."""
+        """`on_added` gets an endpoint and a whole prompt when some of its blocks are new there."""
         self.on_added = on_added
         self.index = PrefixIndex(blocks_per_endpoint)
         self.leading = LeadingMap()
@@ -43,12 +42,12 @@ class Warmth:
         self._grace_seconds = grace_seconds
         self._present: set[str] = set()
         self._leaving: OrderedDict[str, float] = OrderedDict()
-        """Endpoints that left, to when, the first one first."""
+        """Endpoints that left, with the times, the first one first."""
 
     def record(self, address: str, blocks: Sequence[int]) -> int:
-        """Note that a prompt was sent to `address`, and tell `on_added` if that is news.
+        """Note that a prompt was sent to `address`, and call `on_added` if some of it is new there.
 
-        Return how many of its leading blocks were held there before.
+        Return the number of its leading blocks that were there before.
         """
         added = self.index.record(address, blocks)
         if added and self.on_added is not None:
@@ -56,9 +55,9 @@ class Warmth:
         return min(len(blocks), self.index.limit(address)) - added
 
     def add_remote(self, address: str, blocks: Sequence[int]) -> int | None:
-        """Note what another worker sent where, and return how many leading blocks were held there before.
+        """Note that another worker sent a prompt to `address`; return as `record` does.
 
-        None: an endpoint that this worker does not know, which is ignored.
+        None: this worker does not know the endpoint and ignores the prompt.
         """
         if not self.index.knows(address):
             return None
@@ -68,7 +67,7 @@ class Warmth:
     def take_back(self, address: str, blocks: Sequence[int], kept: int, mark: int = 0) -> None:
         """Note that `address` did not compute a prompt: it holds no more than the `kept` leading blocks.
 
-        `mark` is that of the leading part, where that is not there either.
+        `mark` is that of the leading part, if that is not there either; otherwise 0.
         """
         self.index.take_back(address, blocks, kept)
         if mark:
@@ -80,7 +79,7 @@ class Warmth:
         return self._leaving.keys()
 
     def keep(self, addresses: Collection[str], now: float) -> None:
-        """Take over the fleet's endpoints: others leave, who returned in time keeps all."""
+        """Take over the fleet's endpoints: others leave, and those that return in time keep everything."""
         present = set(addresses)
         for address in present & self._leaving.keys():
             del self._leaving[address]
@@ -97,7 +96,7 @@ class Warmth:
             self.forget(next(iter(self._leaving)))
 
     def expire(self, now: float) -> list[str]:
-        """Forget those whose grace is over, and return them. Cheap when there are none: call it each tick."""
+        """Forget the endpoints whose grace is over, and return them. Cheap when there are none."""
         gone: list[str] = []
         while self._leaving:
             address, left_at = next(iter(self._leaving.items()))
@@ -108,7 +107,7 @@ class Warmth:
         return gone
 
     def forget(self, address: str) -> None:
-        """Drop all that is known of `address`, its size included, now: its engine restarted or flushed."""
+        """Forget `address` with its size now: its engine restarted or flushed its cache."""
         self._leaving.pop(address, None)
         self.index.forget(address)
         self.leading.forget(address)
