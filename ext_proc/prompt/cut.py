@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from ext_proc.prompt.outline import leading_values, outline_of
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
-from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
+from ext_proc.prompt.prompts import (
+    add_elements,
+    add_messages,
+    add_prompt,
+    first_kind,
+    message_start,
+    read_message,
+)
 from ext_proc.prompt.text import (
     IDS,
     LIST,
@@ -28,8 +35,7 @@ from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 if TYPE_CHECKING:
     import msgspec
 
-    from ext_proc.prompt.opened import Open
-    from ext_proc.prompt.outline import Outline
+    from ext_proc.prompt.outline import OpenContainer, Outline
     from ext_proc.prompt.text import Bytes, Pieces
 
 _IDS_BEGIN: Final = frozenset(b"[0123456789")
@@ -105,7 +111,7 @@ def add_cut(pieces: Pieces, outline: Outline, *, chat: bool, rich: bool) -> int 
     return add_open(pieces, opened, chat=chat)
 
 
-def add_open(pieces: Pieces, opened: list[Open], *, chat: bool) -> int | None:
+def add_open(pieces: Pieces, opened: list[OpenContainer], *, chat: bool) -> int | None:
     """Add a list of which the last element is open: complete elements, then what is sure of that one."""
     elements = opened[0]
     _refuse(elements.is_object)
@@ -128,7 +134,7 @@ def add_open(pieces: Pieces, opened: list[Open], *, chat: bool) -> int | None:
     return _add_open_list(pieces, opened[1], tokens)
 
 
-def _add_open_list(pieces: Pieces, last: Open, tokens: int | None) -> int | None:
+def _add_open_list(pieces: Pieces, last: OpenContainer, tokens: int | None) -> int | None:
     """Add what is sure of a list inside a list: ids, or strings mixed with ids."""
     more = add_ids(pieces, last.closed)
     if more is None and not add_elements(pieces, last.closed, nested=True):
@@ -141,11 +147,11 @@ def _add_open_list(pieces: Pieces, last: Open, tokens: int | None) -> int | None
     return None if tokens is None or more is None else tokens + more
 
 
-def _add_open_message(pieces: Pieces, opened: list[Open]) -> None:
+def _add_open_message(pieces: Pieces, opened: list[OpenContainer]) -> None:
     message = read_message(opened[0].closed)
     if not memoryview(message.role):
         return
-    pieces.append(begun(message.role))
+    pieces.append(message_start(message.role))
     if memoryview(message.content):
         add_content(pieces, message.content)
     elif opened[0].key != "content":
@@ -157,7 +163,7 @@ def _add_open_message(pieces: Pieces, opened: list[Open]) -> None:
         _add_open_parts(pieces, opened[1:])
 
 
-def _add_open_parts(pieces: Pieces, opened: list[Open]) -> None:
+def _add_open_parts(pieces: Pieces, opened: list[OpenContainer]) -> None:
     count = add_parts(pieces, opened[0].closed)
     if len(pieces) + count >= MAX_PIECES:
         return

@@ -41,8 +41,7 @@ from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
     from ext_proc.prompt.envelope import Envelope
-    from ext_proc.prompt.opened import Open
-    from ext_proc.prompt.outline import Outline
+    from ext_proc.prompt.outline import OpenContainer, Outline
 
 _MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts", "conversation")
 """What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API, and a stored
@@ -139,7 +138,7 @@ class BodyReader:
 
 
 def _add_leads(
-    pieces: text.Pieces, envelope: Envelope, path: str, opened: list[Open], *, rich: bool
+    pieces: text.Pieces, envelope: Envelope, path: str, opened: list[OpenContainer], *, rich: bool
 ) -> str | None:
     """Add what leads, as far as it is there; return the key of the prompt, None if that is still to come."""
     top = opened[0] if opened else None

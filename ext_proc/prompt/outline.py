@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
-from ext_proc.prompt.opened import Backwards, Open
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import msgspec
     from numpy.typing import NDArray
 
     Positions = NDArray[np.intp]
@@ -56,8 +55,116 @@ _ONE: Final = np.int8(1)
 _TWO: Final = np.int8(2)
 _KIND: Final = np.uint8(0x44)
 """Both bits are set in closing brackets, one in opening brackets, the other in commas."""
+_SCALAR: Final = b"0123456789+-.eEtrufalsn"
+_LOOK_BACK: Final = 64
+"""Bytes that are looked at first: white space is short."""
 _NOWHERE: Final = np.empty(0, np.intp)
 _FIRST: Final = np.zeros(1, np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenContainer:
+    """One container that is open where the body breaks off."""
+
+    start: int
+    """Of its opening bracket."""
+    is_object: bool
+    closed: bytes
+    """Its complete members, with the closing bracket that the cut took away."""
+    key: str | None
+    """Of the member whose value is unfinished, in an object."""
+    partial: bytes | None
+    """The bytes so far of an unfinished string value, without the opening quote."""
+
+
+class Backwards:
+    """A body with its strings, to look backwards from a position."""
+
+    def __init__(self, body: bytes, quotes: Positions) -> None:
+        self._body = body
+        self._quotes = quotes
+
+    def open(self, start: int, child: int | None, string_start: int | None) -> OpenContainer:
+        """Return what is known of the container at `start`, which `child` or an unfinished string ends."""
+        body = self._body
+        is_object = body[start] == _OBJECT
+        at = child if child is not None else string_start
+        key: str | None = None
+        partial: bytes | None = None
+        if at is None:
+            end = self._complete_end(start, is_object=is_object)
+        elif is_object and body[self._strip(start, at) - 1] != _COLON:
+            end = self._end_before(start, at)  # the unfinished string is a key
+        else:
+            partial = body[at + 1 :] if child is None else None
+            if is_object:
+                at, key = self._key_before(start, at)
+            end = self._end_before(start, at)
+        return OpenContainer(start, is_object, body[start:end] + (b"}" if is_object else b"]"), key, partial)
+
+    def _complete_end(self, start: int, *, is_object: bool) -> int:
+        """Return where the complete members end if the body breaks off outside strings and containers."""
+        body = self._body
+        end = self._strip(start, len(body))
+        last = body[end - 1]
+        if end == start + 1:
+            return end
+        if last == _COMMA:
+            return end - 1
+        if last in b"]}":
+            return end
+        if last == _QUOTE:
+            string = self._string_start(end)
+            if is_object and body[self._strip(start, string) - 1] != _COLON:
+                return self._end_before(start, string)  # a key without its colon
+            return end
+        at = end
+        if last != _COLON:
+            # A scalar may go on behind the cut.
+            at = self._strip(start, end, _SCALAR)
+        if is_object:
+            at, _ = self._key_before(start, at)
+        return self._end_before(start, at)
+
+    def _end_before(self, start: int, at: int) -> int:
+        """Return the end of the complete members of the container at `start`, before a member at `at`."""
+        end = self._strip(start, at)
+        if end == start + 1:
+            return end
+        if self._body[end - 1] != _COMMA:
+            raise UnreadableError(Unreadable.NOT_JSON)
+        return end - 1
+
+    def _key_before(self, start: int, at: int) -> tuple[int, str]:
+        """Return where the key of the value at `at` begins, and the key."""
+        colon = self._strip(start, at)
+        if self._body[colon - 1] != _COLON:
+            raise UnreadableError(Unreadable.NOT_JSON)
+        end = self._strip(start, colon - 1)
+        if self._body[end - 1] != _QUOTE:
+            raise UnreadableError(Unreadable.NOT_JSON)
+        key_start = self._string_start(end)
+        if key_start <= start:
+            raise UnreadableError(Unreadable.NOT_JSON)
+        return key_start, msgspec.json.decode(self._body[key_start:end], type=str)
+
+    def _string_start(self, end: int) -> int:
+        """Return where the string that ends at `end` begins."""
+        closing = int(np.searchsorted(self._quotes, end - 1))
+        if not closing or closing >= self._quotes.size or self._quotes[closing] != end - 1:
+            raise UnreadableError(Unreadable.NOT_JSON)
+        return int(self._quotes[closing - 1])
+
+    def _strip(self, start: int, at: int, what: bytes = _SPACE) -> int:
+        """Return `at` moved back over white space, at least to the container's first byte."""
+        size = _LOOK_BACK
+        while at > start + 1:
+            begin = max(start + 1, at - size)
+            left = self._body[begin:at].rstrip(what)
+            if left:
+                return begin + len(left)
+            at, size = begin, 2 * size
+        return at
 
 
 class _Scan(NamedTuple):
@@ -77,7 +184,7 @@ class Outline:
     body: bytes
     """As far as it was looked at."""
     scan: _Scan
-    opened: list[Open]
+    opened: list[OpenContainer]
     """Outermost first, at most the first five. Empty: the body does not break off inside a container."""
 
     @property
@@ -92,7 +199,7 @@ class Outline:
         values += int(np.count_nonzero(np.searchsorted(self.scan.quotes, commas) & 1 == 0))
         return values > MAX_VALUES
 
-    def leading_values(self, start: int) -> list[Open] | None:
+    def leading_values(self, start: int) -> list[OpenContainer] | None:
         """Return `leading_values` of the open list that begins at `start`, without looking at it again."""
         columns = np.frombuffer(self.body, np.uint8)
         commas = np.flatnonzero(columns[start:] == _COMMA) + start
@@ -121,7 +228,7 @@ def outline_of(body: bytes) -> Outline:
     return Outline(body, scan, _opened(body, scan))
 
 
-def leading_values(raw: msgspec.Raw | bytes) -> list[Open] | None:
+def leading_values(raw: msgspec.Raw | bytes) -> list[OpenContainer] | None:
     """Return the containers open where a value has more values in it than are read; None: it has not."""
     scan = _scan(raw, most_values=MAX_VALUES)
     view = memoryview(raw)
@@ -210,7 +317,7 @@ def _scan(body: msgspec.Raw | bytes, *, most_values: int | None) -> _Scan:
     return _Scan(np.concatenate(quotes), np.concatenate(brackets), end)
 
 
-def _opened(body: bytes, scan: _Scan) -> list[Open]:
+def _opened(body: bytes, scan: _Scan) -> list[OpenContainer]:
     body = body[: scan.end]
     string_start = int(scan.quotes[-1]) if scan.quotes.size & 1 else None
     starts = _open_starts(body, scan.brackets)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ext_proc.prompt.text import Pieces, RawJson
 
 _FIRST_ELEMENT: Final = re.compile(rb"\[[ \t\r\n]*+(.)", re.DOTALL)
-_BEGUN: Final = {
+_MESSAGE_STARTS: Final = {
     f'"{role}"'.encode(): MESSAGE + role.encode() + ROLE_END
     for role in ("system", "developer", "user", "assistant", "tool")
 }
@@ -85,7 +85,7 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
             pieces.append(MESSAGE)
             add_block(pieces, elements[number])
             continue
-        pieces.append(_BEGUN.get(bytes(message.role)) or begun(message.role))
+        pieces.append(_MESSAGE_STARTS.get(bytes(message.role)) or message_start(message.role))
         if message.content is not ABSENT:
             content = memoryview(message.content)
             if content[0] == QUOTE:
@@ -101,7 +101,7 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
     return len(pieces) + spent < MAX_PIECES
 
 
-def begun(role: RawJson) -> bytes:
+def message_start(role: RawJson) -> bytes:
     """Return how a message of this role begins."""
     return MESSAGE + bytes(inner(role)) + ROLE_END
 
