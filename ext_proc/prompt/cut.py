@@ -1,7 +1,7 @@
-"""Prompts of which only the leading part is there, or is read: what is sure of them.
+"""The certain text of prompts that are present or read only in their leading part.
 
-Their text is a byte prefix of the whole prompt's text. That holds for a body that was cut on its way as for
-a prompt with more values than are read: both end inside open containers.
+This text is a byte prefix of the whole prompt's text, for a body that was cut as well as for a prompt with
+more values than are read: both end inside open containers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _IDS_HOLD: Final = b"[]0123456789, \t\r\n"
 
 
 def add_value(pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: bool) -> int | None:
-    """Add a prompt that is all there, as far as it is read; return its number of tokens if it is ids.
+    """Add a complete prompt, as far as it is read; return the number of its ids, None for other prompts.
 
     `chat`: it can only be a list of messages. `rich`: it may have more values than are read.
     """
@@ -55,17 +55,17 @@ def add_value(pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: boo
 def _add_whole(
     pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: bool
 ) -> tuple[int | None, bool]:
-    """Add a prompt, or a list's complete elements; tell the number of ids, and whether more may follow."""
+    """Add a prompt, or a list's complete elements; return the number of ids, and whether more may follow."""
     kind = first_kind(raw)
     if not chat and kind and kind[0] in _IDS_BEGIN:
         tokens = add_ids(pieces, raw)
         if tokens is not None:
             return tokens, kind != b"[" or memoryview(raw).tobytes().count(b"[") <= MAX_LISTS
         raw = _add_leading_ids(pieces, bytes(raw))
-    # An object that is so rich is nobody's prompt: `add_open` refuses it.
-    opened = leading_values(raw) if rich and memoryview(raw)[0] in (LIST, OBJECT) else None
-    if opened is not None:
-        add_open(pieces, opened, chat=chat)
+    # No API has a prompt object with that many values: `add_open` refuses it.
+    containers = leading_values(raw) if rich and memoryview(raw)[0] in (LIST, OBJECT) else None
+    if containers is not None:
+        add_open(pieces, containers, chat=chat)
         return None, False
     if chat or kind == b"{":
         return None, add_messages(pieces, raw)
@@ -73,23 +73,23 @@ def _add_whole(
 
 
 def add_rich(pieces: Pieces, raw: msgspec.Raw) -> bool:
-    """Add JSON that has more values than are read, and return whether it has; else add nothing.
+    """Add JSON with more values than are read, and return True; add nothing to shorter JSON.
 
-    Behind the values that are read it counts as it is spelled, white space included: no more is decoded.
+    Behind the values that are read, it counts as spelled, white space included: no more is decoded.
     """
     view = memoryview(raw)
-    opened = leading_values(raw) if view[0] in (LIST, OBJECT) else None
-    if opened is None:
+    containers = leading_values(raw) if view[0] in (LIST, OBJECT) else None
+    if containers is None:
         return False
-    closed = opened[0].closed
-    pieces += (canonical(closed)[:-1], view[opened[0].start + len(closed) - 1 :])
+    closed = containers[0].closed
+    pieces += (canonical(closed)[:-1], view[containers[0].start + len(closed) - 1 :])
     return True
 
 
 def _add_leading_ids(pieces: Pieces, raw: bytes) -> bytes:
     """Add the token ids ahead of a list's first string, and return the list without them.
 
-    All of them, however many there are: a cut ahead of the string cannot tell that one follows.
+    All of them: a cut ahead of the string does not show that one follows.
     """
     run = _LEADING_IDS.match(raw)
     if run is None:
@@ -100,28 +100,28 @@ def _add_leading_ids(pieces: Pieces, raw: bytes) -> bytes:
 
 def add_cut(pieces: Pieces, outline: Outline, *, chat: bool, rich: bool) -> int | None:
     """Add the list that the end of the body goes through; return its number of tokens so far if it is ids."""
-    opened = outline.opened[1:]
+    containers = outline.containers[1:]
     if rich and chat:
-        opened = outline.leading_values(opened[0].start) or opened
+        containers = outline.leading_values(containers[0].start) or containers
     elif rich:
-        raw = outline.body[opened[0].start :]
+        raw = outline.body[containers[0].start :]
         if raw.translate(None, _IDS_HOLD):
             rest = _add_leading_ids(pieces, raw)
-            opened = leading_values(rest) or (opened if rest is raw else outline_of(rest).opened)
-    return add_open(pieces, opened, chat=chat)
+            containers = leading_values(rest) or (containers if rest is raw else outline_of(rest).containers)
+    return add_open(pieces, containers, chat=chat)
 
 
-def add_open(pieces: Pieces, opened: list[OpenContainer], *, chat: bool) -> int | None:
-    """Add a list of which the last element is open: complete elements, then what is sure of that one."""
-    elements = opened[0]
+def add_open(pieces: Pieces, containers: list[OpenContainer], *, chat: bool) -> int | None:
+    """Add a list whose last element is open: complete elements, then the certain part of the last one."""
+    elements = containers[0]
     _refuse(elements.is_object)
     tokens, more = _add_whole(pieces, elements.closed, chat=chat, rich=False)
     is_first = elements.closed == b"[]"
-    if len(opened) > 1 and opened[1].is_object:
+    if len(containers) > 1 and containers[1].is_object:
         if more and (is_first or first_kind(elements.closed) == b"{"):
-            _add_open_message(pieces, opened[1:])
+            _add_open_message(pieces, containers[1:])
         return None
-    if len(opened) == 1 and elements.partial is None:
+    if len(containers) == 1 and elements.partial is None:
         return tokens
     _refuse(chat)
     if not more:
@@ -131,11 +131,11 @@ def add_open(pieces: Pieces, opened: list[OpenContainer], *, chat: bool) -> int 
     if elements.partial is not None:
         pieces.append(elements.partial)
         return None
-    return _add_open_list(pieces, opened[1], tokens)
+    return _add_open_list(pieces, containers[1], tokens)
 
 
 def _add_open_list(pieces: Pieces, last: OpenContainer, tokens: int | None) -> int | None:
-    """Add what is sure of a list inside a list: ids, or strings mixed with ids."""
+    """Add the certain part of a list inside a list: ids, or strings mixed with ids."""
     more = add_ids(pieces, last.closed)
     if more is None and not add_elements(pieces, last.closed, nested=True):
         return None
@@ -147,35 +147,35 @@ def _add_open_list(pieces: Pieces, last: OpenContainer, tokens: int | None) -> i
     return None if tokens is None or more is None else tokens + more
 
 
-def _add_open_message(pieces: Pieces, opened: list[OpenContainer]) -> None:
-    message = read_message(opened[0].closed)
+def _add_open_message(pieces: Pieces, containers: list[OpenContainer]) -> None:
+    message = read_message(containers[0].closed)
     if not memoryview(message.role):
         return
     pieces.append(message_start(message.role))
     if memoryview(message.content):
         add_content(pieces, message.content)
-    elif opened[0].key != "content":
+    elif containers[0].key != "content":
         return
-    elif opened[0].partial is not None:
-        pieces.append(opened[0].partial)
-    elif len(opened) > 1:
-        _refuse(opened[1].is_object)
-        _add_open_parts(pieces, opened[1:])
+    elif containers[0].partial is not None:
+        pieces.append(containers[0].partial)
+    elif len(containers) > 1:
+        _refuse(containers[1].is_object)
+        _add_open_parts(pieces, containers[1:])
 
 
-def _add_open_parts(pieces: Pieces, opened: list[OpenContainer]) -> None:
-    count = add_parts(pieces, opened[0].closed)
+def _add_open_parts(pieces: Pieces, containers: list[OpenContainer]) -> None:
+    count = add_parts(pieces, containers[0].closed)
     if len(pieces) + count >= MAX_PIECES:
         return
-    partial: Bytes | None = opened[0].partial
-    if len(opened) > 1 and opened[1].is_object:
-        part = read_part(opened[1].closed)
+    partial: Bytes | None = containers[0].partial
+    if len(containers) > 1 and containers[1].is_object:
+        part = read_part(containers[1].closed)
         if not is_text(part):
             return
         if memoryview(part.text):
             partial = inner(part.text)
-        elif opened[1].key == "text":
-            partial = opened[1].partial
+        elif containers[1].key == "text":
+            partial = containers[1].partial
     if partial is None:
         return
     if count:

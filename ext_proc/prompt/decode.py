@@ -1,15 +1,14 @@
 """Body bytes to model, salt, adapter and canonical prompt text, decoding only what routing needs.
 
-The canonical order is: a chat template of the request's own, documents, tools, the system prompt, what a
-conversation is stored under, then the messages in theirs. That is the order in which engines' chat templates
-write them, whatever the order of keys in the body; and since tools and system prompt stay as they are while a
-conversation grows, and messages are only added, the text of each turn begins with the text of the one before,
-or, where the engine stores the messages, with what it has in common with all its turns.
-Neither the order of keys nor white space changes the text, up to the values that are read of each lead.
+The canonical order is: the request's own chat template, documents, tools, the system prompt, the name of a
+stored conversation, then the messages in their order. Engines' chat templates write them in this order,
+whatever the order of keys in the body. Tools and system prompt stay while a conversation grows, and messages
+are only added, so the text of each turn begins with the text of the turn before. Where the engine stores the
+messages, it begins with the part that all turns share. Neither the order of keys nor white space changes the
+text, up to the values that are read of each lead.
 
-The leading part of a body yields a byte prefix of the whole body's text, unless something that leads stands
-behind the cut: it cannot know that. Its model and salt may be missing, since some clients send the
-messages first.
+The leading part of a body yields a byte prefix of the whole body's text, unless a lead follows the cut. Its
+model and salt may be missing, because some clients send the messages first.
 
 All work is bounded by the body's length and a fixed number of values: see `ext_proc.prompt.outline`.
 """
@@ -44,14 +43,14 @@ if TYPE_CHECKING:
     from ext_proc.prompt.outline import OpenContainer, Outline
 
 _MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts", "conversation")
-"""What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API, and a stored
-conversation, whose name is short for all that its turns have in common."""
+"""Leads that count as digests: images of SGLang, llama.cpp and vLLM's tokens-in API, and a stored
+conversation, whose short name stands for all that its turns share."""
 
 __all__ = ["BodyReader", "ParsedBody", "Prompt", "Unreadable"]
 
 
 class Prompt(NamedTuple):
-    """What routing reads of a request."""
+    """A request as routing reads it."""
 
     model: str | None
     """None: absent, or not in the leading part of a cut body."""
@@ -64,13 +63,13 @@ class Prompt(NamedTuple):
     adapter: str = ""
     """The LoRA adapter, "" when no field of its own names one: vLLM's clients name it as the model."""
     session: str = ""
-    """The field that was asked for by name, "" when absent."""
+    """The string in the session's field, "" when absent."""
     tokens: int | None = None
-    """How many token ids there are; None: the prompt is not made of ids."""
+    """The number of token ids; None: the prompt is not made of ids."""
 
 
 class ParsedBody(NamedTuple):
-    """What one pass over a body gives to all who read it."""
+    """The result of one pass over a body, for all its readers."""
 
     prompt: Prompt | Unreadable
     envelope: Envelope | None = None
@@ -90,27 +89,35 @@ class BodyReader:
     def read(self, body: bytes, *, complete: bool, path: str = "") -> ParsedBody:
         """Read a request body, or its leading part if not `complete`. Never raises.
 
-        `path` is the request's, as far as it is known.
+        `path` is the request's; empty if unknown.
         """
         envelope: Envelope | None = None
         try:
             leading, rich = leading_members(body, sure=complete)
-            if len(leading) < len(body):
-                leading_body, complete = leading, False
-            else:
-                leading_body = body
-            outline = None if complete else outline_of(leading_body)
-            opened = [] if outline is None else outline.opened
-            if opened and not opened[0].is_object:
-                return ParsedBody(Unreadable.WRONG_SHAPE, None, body)
+            complete = complete and len(leading) == len(body)
+            outline = None if complete else outline_of(leading)
+            containers = [] if outline is None else outline.containers
             rich = rich and (outline is None or outline.is_rich)
-            members = self._envelopes.read(opened[0].closed if opened else leading_body, rich=rich)
+            if containers and not containers[0].is_object:
+                return ParsedBody(Unreadable.WRONG_SHAPE, None, body)
+            members = self._envelopes.read(containers[0].closed if containers else leading, rich=rich)
             if complete:
                 envelope = members
             pieces: text.Pieces = []
-            key = _add_leads(pieces, members, path, opened, rich=rich)
+            key = _add_leads(pieces, members, path, containers, rich=rich)
             tokens = None if key is None else _add_prompt(pieces, members, key, outline, rich=rich)
-            prompt = self._prompt(members, path, b"".join(pieces), tokens, complete=complete)
+            joined = b"".join(pieces)
+            if not joined:
+                return ParsedBody(Unreadable.NO_PROMPT, envelope, body)
+            prompt = Prompt(
+                model_of(path, body_model_of(members)),
+                salt_of(members),
+                joined,
+                complete,
+                adapter_of(members),
+                "" if self._session is None else self._session.of(members),
+                tokens,
+            )
             return ParsedBody(prompt, envelope, body)
         except UnreadableError as error:
             return ParsedBody(error.reason, envelope, body)
@@ -121,29 +128,14 @@ class BodyReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ParsedBody(Unreadable.NOT_JSON, envelope, body)
 
-    def _prompt(
-        self, envelope: Envelope, path: str, joined: bytes, tokens: int | None, *, complete: bool
-    ) -> Prompt | Unreadable:
-        if not joined:
-            return Unreadable.NO_PROMPT
-        return Prompt(
-            model_of(path, body_model_of(envelope)),
-            salt_of(envelope),
-            joined,
-            complete,
-            adapter_of(envelope),
-            "" if self._session is None else self._session.of(envelope),
-            tokens,
-        )
-
 
 def _add_leads(
-    pieces: text.Pieces, envelope: Envelope, path: str, opened: list[OpenContainer], *, rich: bool
+    pieces: text.Pieces, envelope: Envelope, path: str, containers: list[OpenContainer], *, rich: bool
 ) -> str | None:
-    """Add what leads, as far as it is there; return the key of the prompt, None if that is still to come."""
-    top = opened[0] if opened else None
+    """Add the leads that are present; return the key of the prompt, None if that is still to come."""
+    top = containers[0] if containers else None
     open_key = None if top is None else top.key
-    if open_key in ("text", "prompt") and len(opened) > 1 and opened[1].is_object:
+    if open_key in ("text", "prompt") and len(containers) > 1 and containers[1].is_object:
         open_key = None  # the Responses API's
     key = prompt_key(envelope, path, open_key)
     if key is None and top is None:
@@ -162,13 +154,13 @@ def _add_leads(
 def _add_prompt(
     pieces: text.Pieces, envelope: Envelope, key: str, outline: Outline | None, *, rich: bool
 ) -> int | None:
-    """Add the prompt, whole or as far as it is there; return the number of its token ids."""
+    """Add the prompt or its leading part; return the number of its token ids."""
     chat = key == "messages"
-    if outline is None or not outline.opened or outline.opened[0].key != key:
+    if outline is None or not outline.containers or outline.containers[0].key != key:
         return add_value(pieces, getattr(envelope, key), chat=chat, rich=rich)
-    if len(outline.opened) > 1:
+    if len(outline.containers) > 1:
         return add_cut(pieces, outline, chat=chat, rich=rich)
-    partial = outline.opened[0].partial
+    partial = outline.containers[0].partial
     if partial is not None:
         if chat:
             raise UnreadableError(Unreadable.WRONG_SHAPE)

@@ -1,6 +1,6 @@
 """Content codings undone for inspection only: the leading decoded bytes, never more than a limit.
 
-Output is bounded by the limit, memory by the codings' windows, and work by `late`, which is asked after each
+Output is bounded by the limit, memory by the codings' windows, and work by `late`, a check after each
 step: a few kilobytes of deflate or brotli can be made to cost a hundred times what they cost by themselves,
 so bytes alone bound no time. The body that is forwarded stays as it came.
 """
@@ -54,12 +54,12 @@ class _Coding(Protocol):
     """At the end of a member or frame: what is cut off here is whole."""
 
     def step(self, data: bytes) -> bytes:
-        """Return output, of `data` or of what is held back if `data` is empty."""
+        """Return output, of `data`, or of earlier input if `data` is empty."""
         ...
 
     @property
-    def hungry(self) -> bool:
-        """Whether it wants data rather than to be asked for more output."""
+    def needs_input(self) -> bool:
+        """Whether the next step needs data; otherwise it has more output."""
         ...
 
 
@@ -74,7 +74,7 @@ class _Zlib:
         self.ended = True
 
     @property
-    def hungry(self) -> bool:
+    def needs_input(self) -> bool:
         return not self._rest
 
     def step(self, data: bytes) -> bytes:
@@ -103,7 +103,7 @@ class _Brotli:
         self.ended = True
 
     @property
-    def hungry(self) -> bool:
+    def needs_input(self) -> bool:
         return bool(self._decoder.can_accept_more_data())
 
     def step(self, data: bytes) -> bytes:
@@ -127,7 +127,7 @@ class _Zstd:
         return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
 
     @property
-    def hungry(self) -> bool:
+    def needs_input(self) -> bool:
         return not self._rest and (self._decoder.eof or self._decoder.needs_input)
 
     def step(self, data: bytes) -> bytes:
@@ -185,11 +185,11 @@ def _undo(
     """Undo one coding. Raises what its library raises, and where the coding ends too early."""
     output: list[bytes] = []
     size = at = idle = 0
-    while at < len(body) or not coding.hungry:
+    while at < len(body) or not coding.needs_input:
         if size > limit or (late is not None and late()):
             return _leading(output, limit)
         data = b""
-        if coding.hungry:
+        if coding.needs_input:
             data = body[at : at + STEP_BYTES]
             at += len(data)
         piece = coding.step(data)

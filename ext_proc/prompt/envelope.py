@@ -1,7 +1,7 @@
-"""A body's top level: which prompt it holds, what stands ahead of it, and what makes its prefix another one.
+"""A body's top level: its prompt, the leads ahead of it, and the fields that keep equal prompts apart.
 
-Every engine's and API's names are read, and the path decides where several could be meant. Nothing but
-strings that are needed is decoded; a key that comes twice is noticed.
+The names of every engine and API are read, and the path decides between several. Only needed strings are
+decoded; a key that comes twice is an error.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class Envelope(msgspec.Struct, gc=False):
     lora_task_id: msgspec.Raw = ABSENT
     lora: msgspec.Raw = ABSENT
     parameters: msgspec.Raw = ABSENT
-    # What decides whether a request may be repeated.
+    # These decide whether a request may be repeated.
     stream: msgspec.Raw = ABSENT
     store: msgspec.Raw = ABSENT
     background: msgspec.Raw = ABSENT
-    # What chat templates read beside messages and tools.
+    # Chat templates read these in addition to messages and tools.
     chat_template_kwargs: msgspec.Raw = ABSENT
     add_generation_prompt: msgspec.Raw = ABSENT
     continue_final_message: msgspec.Raw = ABSENT
@@ -140,7 +140,7 @@ class EnvelopeReader:
     def read(self, body: bytes, *, rich: bool) -> Envelope:
         """Return the top-level members. Raises for two models or salts, and for a body that is no object.
 
-        `rich`: the body has many values, so none is built before its model and salt are known to be strings.
+        `rich`: the body has many values, so model and salt are checked to be strings before any is built.
         """
         if rich:
             _STRINGS.decode(body)
@@ -245,7 +245,7 @@ def leads_of(envelope: Envelope) -> list[tuple[str, msgspec.Raw]]:
 
 
 def is_reference(envelope: Envelope, open_key: str | None = None) -> bool:
-    """Tell whether `prompt` is an object beside another prompt: the Responses API's stored template."""
+    """Whether `prompt` is an object next to another prompt: the Responses API's stored template."""
     view = memoryview(envelope.prompt)
     return bool(view) and view[0] == OBJECT and (open_key == "input" or not is_null(envelope.input))
 

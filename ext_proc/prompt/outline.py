@@ -1,8 +1,8 @@
-"""Where the leading part of a JSON value breaks off: the containers open at its end.
+"""The containers that are open at the end of a JSON value's leading part.
 
-Quotes, backslashes and brackets are found in whole columns of bytes, so the work is a few passes over the
-body whatever it holds: strings, escapes and brackets never reach Python one by one. What is dense in
-structure is read only as far as a fixed number of brackets or values, which bounds the work that follows.
+numpy finds quotes, backslashes and brackets in columns of bytes, so the work is a few passes over any body:
+strings, escapes and brackets never reach Python one by one. The scan stops at a fixed number of brackets or
+values, which bounds the work that follows. docs/decisions/0026 compares this with a parser of partial JSON.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 64
 MAX_MARKS: Final = 24_576
-"""Brackets or commas that are looked at, those in strings included, and four times as many quotes.
+"""Brackets or commas of a scan, those in strings included, and four times as many quotes.
 
-What follows them is not read. Source code has about 30,000 in a megabyte.
+The scan ends behind them. Source code has about 30,000 in a megabyte.
 """
 MAX_COLONS: Final = 49_152
 """Colons of a body that is read, those in strings included: a member has one."""
@@ -39,7 +39,7 @@ _STEP_BYTES: Final = 65_536
 _FIRST_STEP_BYTES: Final = 16_384
 """Small, because the densest bodies are read no further."""
 _READ_DEPTH: Final = 5
-"""Body, messages, message, content, part: nothing below is looked into."""
+"""Body, messages, message, content, part: nothing deeper is read."""
 
 _SPACE: Final = b" \t\r\n"
 _QUOTE, _COMMA, _COLON, _BACKSLASH, _OBJECT = b'",:\\{'
@@ -50,14 +50,14 @@ _BLANK, _NINE, _TRUE_END, _NULL_END = b" 9el"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
 _SURELY: Final = 12
-"""So many times the values that are read leave no doubt that a body is rich."""
+"""A body with more marks than 12 times `MAX_VALUES` is rich without a closer look."""
 _ONE: Final = np.int8(1)
 _TWO: Final = np.int8(2)
 _KIND: Final = np.uint8(0x44)
 """Both bits are set in closing brackets, one in opening brackets, the other in commas."""
 _SCALAR: Final = b"0123456789+-.eEtrufalsn"
 _LOOK_BACK: Final = 64
-"""Bytes that are looked at first: white space is short."""
+"""Bytes of the first step back: white space is short."""
 _NOWHERE: Final = np.empty(0, np.intp)
 _FIRST: Final = np.zeros(1, np.intp)
 
@@ -85,7 +85,7 @@ class Backwards:
         self._quotes = quotes
 
     def open(self, start: int, child: int | None, string_start: int | None) -> OpenContainer:
-        """Return what is known of the container at `start`, which `child` or an unfinished string ends."""
+        """Return the container at `start`, which `child` or an unfinished string ends."""
         body = self._body
         is_object = body[start] == _OBJECT
         at = child if child is not None else string_start
@@ -168,7 +168,7 @@ class Backwards:
 
 
 class _Scan(NamedTuple):
-    """What was found in a body, up to its end or where reading stops."""
+    """Positions in a body, up to its end or the end of the scan."""
 
     quotes: Positions
     """Those that begin or end strings."""
@@ -182,14 +182,14 @@ class Outline:
     """A body and what is open at its end."""
 
     body: bytes
-    """As far as it was looked at."""
+    """As far as the scan went."""
     scan: _Scan
-    opened: list[OpenContainer]
+    containers: list[OpenContainer]
     """Outermost first, at most the first five. Empty: the body does not break off inside a container."""
 
     @property
     def is_rich(self) -> bool:
-        """Whether it has more values than are read, or may have them: very many commas are not looked at."""
+        """Whether it has more values than are read, or more commas than are counted."""
         columns = np.frombuffer(self.body, np.uint8)
         values = int(np.count_nonzero(columns[self.scan.brackets] & _CLOSING_BIT == 0))
         is_comma = columns == _COMMA
@@ -213,9 +213,9 @@ class Outline:
         if end == len(self.body):
             return None
         quotes, brackets = (
-            found[slice(*np.searchsorted(found, (start, end)))] - start for found in self.scan[:2]
+            places[slice(*np.searchsorted(places, (start, end)))] - start for places in self.scan[:2]
         )
-        return _opened(self.body[start:end], _Scan(quotes, brackets, end - start))
+        return _open_containers(self.body[start:end], _Scan(quotes, brackets, end - start))
 
 
 def outline_of(body: bytes) -> Outline:
@@ -225,14 +225,14 @@ def outline_of(body: bytes) -> Outline:
     """
     scan = _scan(body, most_values=None)
     body = body[: scan.end]
-    return Outline(body, scan, _opened(body, scan))
+    return Outline(body, scan, _open_containers(body, scan))
 
 
 def leading_values(raw: msgspec.Raw | bytes) -> list[OpenContainer] | None:
-    """Return the containers open where a value has more values in it than are read; None: it has not."""
+    """Return the containers open where a value exceeds the values that are read; None: it does not."""
     scan = _scan(raw, most_values=MAX_VALUES)
     view = memoryview(raw)
-    return None if scan.end == len(view) else _opened(bytes(view[: scan.end]), scan)
+    return None if scan.end == len(view) else _open_containers(bytes(view[: scan.end]), scan)
 
 
 def leading_members(body: bytes, *, sure: bool = True) -> tuple[bytes, bool]:
@@ -251,9 +251,9 @@ def leading_members(body: bytes, *, sure: bool = True) -> tuple[bytes, bool]:
         more_colons, more_openers = int(np.count_nonzero(is_colon)), int(np.count_nonzero(is_opener))
         if colons + more_colons > MAX_COLONS or openers + more_openers > MAX_OPENERS:
             ends = [
-                int(np.flatnonzero(found)[room])
-                for found, room in ((is_colon, MAX_COLONS - colons), (is_opener, MAX_OPENERS - openers))
-                if room < np.count_nonzero(found)
+                int(np.flatnonzero(matches)[room])
+                for matches, room in ((is_colon, MAX_COLONS - colons), (is_opener, MAX_OPENERS - openers))
+                if room < np.count_nonzero(matches)
             ]
             # What is dense in members counts as rich, whatever its values.
             return body[: at + min(ends)], True
@@ -296,28 +296,28 @@ def _scan(body: msgspec.Raw | bytes, *, most_values: int | None) -> _Scan:
         is_mark = (folded == _OPENER) | (folded == _CLOSER)
         if most_values is not None:
             is_mark |= columns == _COMMA
-        marks, found = np.flatnonzero(is_mark), np.flatnonzero(is_quote)
-        size += marks.size + found.size // 4
-        marks = marks[(np.searchsorted(found, marks) + in_string) & 1 == 0]
-        in_string ^= found.size & 1
+        marks, step_quotes = np.flatnonzero(is_mark), np.flatnonzero(is_quote)
+        size += marks.size + step_quotes.size // 4
+        marks = marks[(np.searchsorted(step_quotes, marks) + in_string) & 1 == 0]
+        in_string ^= step_quotes.size & 1
         if most_values is not None:
             kinds = columns[marks] & _KIND
             begins = np.flatnonzero(kinds != _KIND)
             if values + begins.size > most_values:
                 last = begins[most_values - values]
                 end, marks, kinds = at + int(marks[last]), marks[:last], kinds[:last]
-                found = found[: np.searchsorted(found, end - at)]
+                step_quotes = step_quotes[: np.searchsorted(step_quotes, end - at)]
                 size = MAX_MARKS + 1
             values += begins.size
             marks = marks[kinds != _COMMA & _KIND]
-        quotes.append(found + at)
+        quotes.append(step_quotes + at)
         brackets.append(marks + at)
         if size > MAX_MARKS:
             break
     return _Scan(np.concatenate(quotes), np.concatenate(brackets), end)
 
 
-def _opened(body: bytes, scan: _Scan) -> list[OpenContainer]:
+def _open_containers(body: bytes, scan: _Scan) -> list[OpenContainer]:
     body = body[: scan.end]
     string_start = int(scan.quotes[-1]) if scan.quotes.size & 1 else None
     starts = _open_starts(body, scan.brackets)
@@ -328,11 +328,11 @@ def _opened(body: bytes, scan: _Scan) -> list[OpenContainer]:
     if body[: starts[0]].strip(_SPACE):
         raise UnreadableError(Unreadable.NOT_JSON)
     outline = Backwards(body, scan.quotes)
-    opened = []
+    containers = []
     for level, start in enumerate(starts[:_READ_DEPTH]):
         child = starts[level + 1] if level + 1 < len(starts) else None
-        opened.append(outline.open(start, child, string_start if child is None else None))
-    return opened
+        containers.append(outline.open(start, child, string_start if child is None else None))
+    return containers
 
 
 def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.bool_]]]:

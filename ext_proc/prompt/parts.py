@@ -111,7 +111,7 @@ def _spelled(value: msgspec.Raw) -> Bytes:
 
 
 def is_text(part: Part) -> bool:
-    """Tell whether a part is text, as far as its type is known."""
+    """Whether a part is text by its type."""
     return bytes(part.type) in _TEXT_TYPES
 
 

@@ -41,7 +41,7 @@ _MESSAGE_STARTS: Final = {
 _LIST_COST: Final = 4
 """Pieces that a list in a list counts for, even an empty one."""
 _INNER_COST: Final = 2
-"""Pieces that a message's list of parts or of tool calls counts for, beside those that it adds."""
+"""Pieces that a message's list of parts or of tool calls counts for, in addition to those that it adds."""
 _DIGITS: Final = frozenset(b"0123456789")
 
 
@@ -168,7 +168,7 @@ def _add_object(pieces: Pieces, raw: RawJson) -> None:
 
 
 def add_media(pieces: Pieces, raw: RawJson) -> None:
-    """Add images that stand beside a text which says where they go: one, or a list of them."""
+    """Add images next to a text that marks their places: one, or a list of them."""
     for image in elements_of(raw) if memoryview(raw)[0] == LIST else (raw,):
         if len(pieces) >= min(MAX_MEDIA, MAX_PIECES):
             return

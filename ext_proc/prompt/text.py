@@ -1,8 +1,8 @@
 r"""Canonical prompt bytes: a prompt's raw JSON bytes, delimited so that longer prompts extend shorter ones.
 
 Each message begins with a marker and its role and has no closing mark, so the text of a turn is a byte
-prefix of the text of the next. Strings count as they are spelled between their quotes: nothing is
-unescaped or written anew, so a client that spells `é` and one that spells `\u00e9` do not share blocks.
+prefix of the text of the next. Strings count as they are spelled between their quotes, without
+unescaping, so a client that spells `é` and one that spells `\u00e9` do not share blocks.
 JSON strings hold no raw control characters, which keeps the markers unmistakable.
 """
 
@@ -110,7 +110,7 @@ def media_digest(raw: RawJson) -> bytes:
 def add_ids(pieces: Pieces, raw: RawJson) -> int | None:
     """Add token ids as decimals, each with its comma; return how many there are, None if it is no such list.
 
-    A list of lists is several prompts, of which the first `MAX_LISTS` count. White space does not.
+    A list of lists is several prompts; the first `MAX_LISTS` count. White space does not.
     """
     view = memoryview(raw)
     if _IDS_AHEAD.match(view) is None:

@@ -18,11 +18,11 @@ class Unreadable(StrEnum):
     TOO_DEEP = "too_deep"
     """Nested deeper than is read."""
     COMPRESSED = "compressed"
-    """In a content coding that is unknown, broken, or took too long to undo."""
+    """In an unknown or broken content coding."""
 
 
 class UnreadableError(Exception):
-    """Carries the reason from where it is found to `read_prompt`, which never lets it out."""
+    """Carries the reason to `BodyReader.read`, which always catches it."""
 
     def __init__(self, reason: Unreadable) -> None:
         super().__init__(reason.value)

@@ -179,8 +179,8 @@ def test_of_a_bomb_only_the_leading_part_is_decoded(coding: str, monkeypatch: py
             return b"x" * produced[-1]
 
         @property
-        def hungry(self) -> bool:
-            return self._coding.hungry
+        def needs_input(self) -> bool:
+            return self._coding.needs_input
 
         @property
         def ended(self) -> bool:
