@@ -188,22 +188,20 @@ def test_an_index_without_room_is_refused() -> None:
 
 
 @pytest.mark.parametrize("endpoints", [1, 1000])
-def test_a_match_asks_for_few_blocks_whatever_the_number_of_endpoints(
-    monkeypatch: pytest.MonkeyPatch, endpoints: int
-) -> None:
+def test_match_looks_up_few_blocks_for_any_fleet(monkeypatch: pytest.MonkeyPatch, endpoints: int) -> None:
     """Each change of holders is found by bisection."""
     index = PrefixIndex(1000)
     blocks = [random.Random(1).getrandbits(64) + number for number in range(512)]
     for number in range(endpoints):
         index.record(f"e{number}", blocks[:20])
-    asked = []
+    lookups = []
     number_of = index._number
-    monkeypatch.setattr(index, "_number", lambda block: asked.append(block) or number_of(block))
+    monkeypatch.setattr(index, "_number", lambda block: lookups.append(block) or number_of(block))
     assert set(index.matched(blocks).values()) == {20}
-    assert len(asked) <= 2 + 9
+    assert len(lookups) <= 2 + 9
 
 
-def test_many_changes_of_holders_are_told_in_bounded_work_and_never_too_high(
+def test_many_changes_of_holders_take_bounded_look_ups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index, draw = PrefixIndex(1000), random.Random(4)
@@ -211,16 +209,16 @@ def test_many_changes_of_holders_are_told_in_bounded_work_and_never_too_high(
     truth = {f"e{number}": draw.randrange(1, 513) for number in range(600)}
     for address, depth in truth.items():
         index.record(address, blocks[:depth])
-    asked = []
+    lookups = []
     number_of = index._number
-    monkeypatch.setattr(index, "_number", lambda block: asked.append(block) or number_of(block))
-    found = index.matched(blocks)
-    assert len(asked) <= 64 + 2 * 32
-    assert found.keys() == truth.keys()
-    assert all(truth[address] - 512 // 32 <= depth <= truth[address] for address, depth in found.items())
+    monkeypatch.setattr(index, "_number", lambda block: lookups.append(block) or number_of(block))
+    matches = index.matched(blocks)
+    assert len(lookups) <= 64 + 2 * 32
+    assert matches.keys() == truth.keys()
+    assert all(truth[address] - 512 // 32 <= depth <= truth[address] for address, depth in matches.items())
 
 
-def test_a_large_cache_is_forgotten_at_once_and_removed_bit_by_bit() -> None:
+def test_large_cache_is_forgotten_now_and_removed_in_steps() -> None:
     """No ghost while it is removed, and none in the slot that is free after that."""
     draw = random.Random(2)
     index = PrefixIndex(5000)
@@ -288,25 +286,25 @@ def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
             draw.getrandbits(64) for _ in range(draw.choice([1, 30, 300]))
         ]
         chains.append(kept)
-        held = recent[address]
-        assert index.record(address, kept) == len(kept[:limit]) - leading(held, kept[:limit])
+        blocks_there = recent[address]
+        assert index.record(address, kept) == len(kept[:limit]) - leading(blocks_there, kept[:limit])
         for block in reversed(kept[:limit]):
-            held.pop(block, None)
-            held[block] = None
-        if len(held) > limit:
-            for block in list(held)[: len(held) - limit + limit // 128]:
-                del held[block]
-        asked = draw.choice(chains)
-        expected = {name: leading(blocks, asked) for name, blocks in recent.items()}
-        assert index.matched(asked) == {name: depth for name, depth in expected.items() if depth}
+            blocks_there.pop(block, None)
+            blocks_there[block] = None
+        if len(blocks_there) > limit:
+            for block in list(blocks_there)[: len(blocks_there) - limit + limit // 128]:
+                del blocks_there[block]
+        prompt = draw.choice(chains)
+        expected = {name: leading(blocks, prompt) for name, blocks in recent.items()}
+        assert index.matched(prompt) == {name: depth for name, depth in expected.items() if depth}
         assert [index.block_count(name) for name in recent] == [len(blocks) for blocks in recent.values()]
         if step == 100:
             index.forget(B)
             recent[B] = {}
 
 
-def leading(held: Container[int], chain: list[int]) -> int:
-    return next((depth for depth, block in enumerate(chain) if block not in held), len(chain))
+def leading(blocks: Container[int], chain: list[int]) -> int:
+    return next((depth for depth, block in enumerate(chain) if block not in blocks), len(chain))
 
 
 ADDRESSES = st.sampled_from([A, B, C, "10.0.0.4:8000"])
@@ -340,18 +338,18 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(address=ADDRESSES, chain=CHAINS, kept=st.integers(0, 6))
     def take_back(self, address: str, chain: list[int], kept: int) -> None:
-        """As far as nothing that is held goes on behind what is removed."""
-        held = self.recent.get(address, [])
+        """Unless another prompt extends the removed blocks."""
+        blocks = self.recent.get(address, [])
         limited = chain[: self.limits.get(address, GUARD)]
         further = [other for other in self.chains if limited[kept : kept + 1] == other[kept : kept + 1]]
-        if any(block in held and block not in limited for other in further for block in other[kept:]):
+        if any(block in blocks and block not in limited for other in further for block in other[kept:]):
             return
         self.index.take_back(address, chain, kept)
         if kept >= len(limited) or address not in self.recent:
             return
-        used = [block for block in limited[:kept] if block in held]
+        used = [block for block in limited[:kept] if block in blocks]
         gone = set(limited)
-        self.recent[address] = used + [block for block in held if block not in gone]
+        self.recent[address] = used + [block for block in blocks if block not in gone]
 
     @rule(address=ADDRESSES, limit=st.integers(0, GUARD + 3))
     def resize(self, address: str, limit: int) -> None:
@@ -371,8 +369,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     def _compare(self, chain: list[int]) -> None:
         expected = {}
-        for address, held in self.recent.items():
-            if depth := leading(held, chain):
+        for address, blocks in self.recent.items():
+            if depth := leading(blocks, chain):
                 expected[address] = depth
         assert self.index.matched(chain) == expected
 

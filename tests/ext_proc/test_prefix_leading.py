@@ -26,7 +26,7 @@ def test_a_key_tells_identity_and_leading_bytes_apart() -> None:
         leading_key(b"", b"modelhello"),
     }
     assert len(keys) == 5
-    assert {len(held) for held in keys} == {32}
+    assert {len(part) for part in keys} == {32}
 
 
 def test_what_follows_the_leading_bytes_does_not_count() -> None:
@@ -57,14 +57,14 @@ def test_only_the_last_ones_to_have_it_are_kept() -> None:
 def test_the_map_is_bounded_and_the_least_recently_used_goes() -> None:
     leading = LeadingMap(entries=3)
     keys = [key() for _ in range(4)]
-    for held in keys[:3]:
-        leading.record(held, A)
-        leading.record(held, A)
+    for part in keys[:3]:
+        leading.record(part, A)
+        leading.record(part, A)
     assert leading.holders(keys[0]) == (A,)
     leading.record(keys[3], B)
     leading.record(keys[3], B)
     assert len(leading) == 3
-    assert [leading.holders(held) for held in keys] == [(A,), (), (A,), (B,)]
+    assert [leading.holders(part) for part in keys] == [(A,), (), (A,), (B,)]
 
 
 def test_prompts_that_come_once_push_nothing_out() -> None:
@@ -78,7 +78,7 @@ def test_prompts_that_come_once_push_nothing_out() -> None:
     assert len(leading) <= 1 + 500 * 0.03
 
 
-def test_a_forgotten_endpoint_is_named_no_more_even_when_it_returns() -> None:
+def test_forgotten_endpoint_has_no_parts_after_its_return() -> None:
     leading, one = LeadingMap(), key()
     for address in (A, A, B):
         leading.record(one, address)
@@ -115,7 +115,7 @@ def test_marks_are_equal_where_keys_are(block_bytes: int) -> None:
     assert 0 not in {mark for mark, _ in pairs}
 
 
-def test_what_is_in_use_is_recorded_at_once_and_then_told_by_its_mark() -> None:
+def test_part_in_use_is_recorded_then_known_by_its_mark() -> None:
     leading, one = LeadingMap(endpoints_each=2), key()
     assert leading.touch(7, A)
     leading.record(one, A, 7, again=True)
@@ -144,32 +144,32 @@ def test_a_part_in_use_stays_and_marks_go_with_their_parts() -> None:
 def test_of_more_parts_in_use_than_fit_few_are_recorded_anew() -> None:
     """Keys are made for those only, not with each request."""
     leading = LeadingMap(entries=100)
-    wanted = 0
+    records = 0
     for number in range(4000):
         mark = number % 200 + 1
         if leading.touch(mark, A):
-            wanted += 1
+            records += 1
             leading.record(key(), A, mark, again=True)
-    assert 100 < wanted < 4000 / 4
+    assert 100 < records < 4000 / 4
     assert len(leading) == len(leading._marked) == 100
 
 
 def test_the_filter_knows_the_last_keys_and_forgets_older_ones() -> None:
-    held = AgeingFilter(1000)
+    keys_lately = AgeingFilter(1000)
     keys = [key() for _ in range(4000)]
-    assert sum(held.add(one) for one in keys) < 80
-    assert all(one in held for one in keys[-1000:])
-    assert all(held.add(one) for one in keys[-500:])
-    assert sum(one in held for one in keys[:1500]) < 60
+    assert sum(keys_lately.add(one) for one in keys) < 80
+    assert all(one in keys_lately for one in keys[-1000:])
+    assert all(keys_lately.add(one) for one in keys[-500:])
+    assert sum(one in keys_lately for one in keys[:1500]) < 60
 
 
 def test_the_filter_is_seldom_wrong() -> None:
     """The share that its documentation states, with both generations full."""
-    held = AgeingFilter(20_000)
+    keys_lately = AgeingFilter(20_000)
     for _ in range(39_999):
-        held.add(key())
-    assert held.nbytes == 4 * 20_000
-    assert sum(key() in held for _ in range(20_000)) / 20_000 < 0.013
+        keys_lately.add(key())
+    assert keys_lately.nbytes == 4 * 20_000
+    assert sum(key() in keys_lately for _ in range(20_000)) / 20_000 < 0.013
 
 
 def test_a_filter_without_room_is_refused() -> None:

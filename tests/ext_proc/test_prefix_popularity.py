@@ -113,7 +113,7 @@ def test_an_average_of_nothing_is_refused() -> None:
         Popularity(0)
 
 
-def test_where_a_conversation_leaves_its_system_prompt_is_told_exactly_when_counted_there() -> None:
+def test_rate_is_exact_at_a_depth_that_is_counted_too() -> None:
     """Between the depths that are counted always, a quarter of a prompt would look as hot as the rest."""
     popularity, system = Popularity(), fresh(260)
     for _ in range(300):
@@ -127,7 +127,7 @@ def test_where_a_conversation_leaves_its_system_prompt_is_told_exactly_when_coun
     assert popularity.rate_and_total(own, 260, 5.0, 0.0)[0] == pytest.approx(1 / 30, rel=1e-3)
 
 
-def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_is() -> None:
+def test_uncounted_depth_has_at_least_the_next_counted_rate() -> None:
     """Else a prompt would look cold for half a minute whenever the edge of what is held moves."""
     popularity = Popularity()
     prompt = fresh(400)
@@ -169,7 +169,7 @@ def test_what_came_since_fades_as_counts_do() -> None:
     assert since[0] == pytest.approx(1 + 2.71828**-1, rel=1e-3) == pytest.approx(rates[0] * 30.0, rel=1e-3)
 
 
-def test_what_is_seldom_asked_for_looks_back_on_so_many_of_all_requests_for_each_of_its_own() -> None:
+def test_rare_run_looks_back_on_a_bounded_total() -> None:
     popularity = Popularity()
     for total in (1.0, 101.0, 201.0):
         popularity.count(SYSTEM, 5.0, total=total, look_back=16.0)
@@ -179,7 +179,7 @@ def test_what_is_seldom_asked_for_looks_back_on_so_many_of_all_requests_for_each
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.floats(0, 5)), max_size=40))
-def test_what_came_since_never_rises_with_depth_and_is_no_more_than_all(
+def test_total_never_rises_with_depth_nor_exceeds_all(
     asks: list[tuple[int, int, float]],
 ) -> None:
     popularity, now, total = Popularity(cells_log2=4), 10.0, 0.0

@@ -19,23 +19,23 @@ def array(keys: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 @pytest.mark.parametrize("hashes", ["random", "in a row"])
 def test_it_holds_what_a_dict_holds(slab_bits: int, first_slabs: int, hashes: str) -> None:
     draw = random.Random(slab_bits * first_slabs)
-    known = [draw.getrandbits(64) | 2 for _ in range(400)] if hashes == "random" else list(range(2, 402))
+    candidates = [draw.getrandbits(64) | 2 for _ in range(400)] if hashes == "random" else list(range(2, 402))
     table, plain = BlockTable(slab_bits, first_slabs), dict[int, int]()
     for _ in range(400):
-        key, value = draw.choice(known), draw.randrange(1, 2**32)
+        key, value = draw.choice(candidates), draw.randrange(1, 2**32)
         table.put(key, value)
         plain[key] = value
-        key = draw.choice(known)
+        key = draw.choice(candidates)
         assert table.claim(key, 9) == plain.get(key, 0)
         plain.setdefault(key, 9)
-        key = draw.choice(known)
+        key = draw.choice(candidates)
         table.remove(key)
         plain.pop(key, None)
-        key = draw.choice(known)
+        key = draw.choice(candidates)
         assert table.release(key, 9) == plain.get(key, 0)
         if plain.get(key) == 9:
             del plain[key]
-        some = draw.sample(known, draw.randrange(100))
+        some = draw.sample(candidates, draw.randrange(100))
         slots = table.find(array(some))
         assert [slot >= 0 for slot in slots.tolist()] == [key in plain for key in some]
         there = slots[slots >= 0]
@@ -44,26 +44,26 @@ def test_it_holds_what_a_dict_holds(slab_bits: int, first_slabs: int, hashes: st
             table.remove_at(there)
             for key in some:
                 plain.pop(key, None)
-        fresh = [key for key in draw.sample(known, draw.randrange(100)) if key not in plain]
+        fresh = [key for key in draw.sample(candidates, draw.randrange(100)) if key not in plain]
         table.put_new(array(fresh), 7)
         plain.update(dict.fromkeys(fresh, 7))
         assert len(table) == len(plain)
-    assert {key: table.get(key) for key in known} == {key: plain.get(key, 0) for key in known}
+    assert {key: table.get(key) for key in candidates} == {key: plain.get(key, 0) for key in candidates}
     slots, keys = table.live()
     assert dict(zip(keys.tolist(), table.values_at(slots).tolist(), strict=True)) == plain
 
 
 def test_deleted_entries_do_not_make_it_grow() -> None:
     table, draw = BlockTable(7), random.Random(3)
-    held = [draw.getrandbits(64) | 2 for _ in range(60)]
-    for key in held:
+    keys_now = [draw.getrandbits(64) | 2 for _ in range(60)]
+    for key in keys_now:
         table.put(key, 1)
     before = table.nbytes
     for _ in range(3000):
-        table.remove(held.pop(0))
-        held.append(draw.getrandbits(64) | 2)
-        table.put(held[-1], 1)
-    assert all(table.get(key) for key in held)
+        table.remove(keys_now.pop(0))
+        keys_now.append(draw.getrandbits(64) | 2)
+        table.put(keys_now[-1], 1)
+    assert all(table.get(key) for key in keys_now)
     assert table.nbytes <= 2 * before
 
 

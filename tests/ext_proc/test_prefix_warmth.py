@@ -16,33 +16,33 @@ A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 
 
 def test_news_are_told_with_the_whole_prompt() -> None:
-    told: list[tuple[str, list[int]]] = []
-    warmth = Warmth(10, on_added=lambda address, blocks: told.append((address, blocks)))
+    calls: list[tuple[str, list[int]]] = []
+    warmth = Warmth(10, on_added=lambda address, blocks: calls.append((address, blocks)))
     warmth.record(A, [1, 2])
     warmth.record(A, [1, 2])
     warmth.record(A, [1])
     warmth.record(A, [1, 2, 3])
     warmth.record(B, (1, 2))
-    assert told == [(A, [1, 2]), (A, [1, 2, 3]), (B, [1, 2])]
+    assert calls == [(A, [1, 2]), (A, [1, 2, 3]), (B, [1, 2])]
 
 
 def test_what_cannot_be_held_is_no_news() -> None:
-    told: list[str] = []
-    warmth = Warmth(10, on_added=lambda address, _: told.append(address))
+    calls: list[str] = []
+    warmth = Warmth(10, on_added=lambda address, _: calls.append(address))
     warmth.index.resize(A, 0)
     warmth.record(A, [1, 2])
-    assert told == []
+    assert calls == []
 
 
 def test_what_others_tell_counts_and_is_not_told_on() -> None:
-    told: list[str] = []
-    warmth = Warmth(10, on_added=lambda address, _: told.append(address))
+    calls: list[str] = []
+    warmth = Warmth(10, on_added=lambda address, _: calls.append(address))
     warmth.index.resize(A, 5)
     assert warmth.add_remote(A, [1, 2, 3]) == 0
     assert warmth.index.matched([1, 2, 9]) == {A: 2}
     assert warmth.add_remote(B, [1, 2, 3]) is None, "unknown endpoints do not grow the index"
     assert warmth.index.matched([1]) == {A: 1}
-    assert told == []
+    assert calls == []
 
 
 def test_a_record_tells_how_much_was_held_before() -> None:
@@ -137,16 +137,16 @@ def test_a_column_says_what_the_mapping_says(endpoints: int, strangers: list[str
     addresses = [f"e{number}" for number in range(endpoints)]
     for address in addresses:
         warmth.index.resize(address, 200)
-    asked = [*addresses, *strangers]
-    column = DepthColumn(warmth.index, asked)
+    order = [*addresses, *strangers]
+    column = DepthColumn(warmth.index, order)
     shared = [draw.getrandbits(64) for _ in range(40)]
     for step in range(4):
         for address in draw.sample(addresses, endpoints // 2 + 1):
             warmth.record(address, shared[: draw.randrange(1, 40)])
-        held = warmth.index.matched(shared)
-        assert column.matched(shared).tolist() == [held.get(address, 0) for address in asked]
-        assert column.matched([5]).tolist() == [0] * len(asked)
-        assert column.matched([]).tolist() == [0] * len(asked)
+        matches = warmth.index.matched(shared)
+        assert column.matched(shared).tolist() == [matches.get(address, 0) for address in order]
+        assert column.matched([5]).tolist() == [0] * len(order)
+        assert column.matched([]).tolist() == [0] * len(order)
         warmth.forget(addresses[step % endpoints])
 
 
@@ -173,7 +173,7 @@ def test_equal_histories_make_equal_answers(
 
 
 @given(OPERATIONS, OPERATIONS)
-def test_matches_are_the_truth_below_the_limit_and_never_beyond_it(
+def test_matches_are_true_below_the_limit_and_never_above(
     records: list[tuple[str, list[int]]], asks: list[tuple[str, list[int]]]
 ) -> None:
     roomy, tight = Warmth(1000), Warmth(4)
@@ -183,12 +183,16 @@ def test_matches_are_the_truth_below_the_limit_and_never_beyond_it(
             warmth.record(address, chain(path))
         sent[address].update(chain(path))
     for _, path in asks:
-        asked = chain(path)
+        prompt = chain(path)
         truth = {
             address: depth
-            for address, held in sent.items()
-            if (depth := next((at for at, block in enumerate(asked) if block not in held), len(asked)))
+            for address, blocks_there in sent.items()
+            if (
+                depth := next(
+                    (at for at, block in enumerate(prompt) if block not in blocks_there), len(prompt)
+                )
+            )
         }
-        assert roomy.index.matched(asked) == truth
-        assert all(depth <= truth.get(address, 0) for address, depth in tight.index.matched(asked).items())
+        assert roomy.index.matched(prompt) == truth
+        assert all(depth <= truth.get(address, 0) for address, depth in tight.index.matched(prompt).items())
     assert all(tight.index.block_count(address) <= 4 for address in (A, B))

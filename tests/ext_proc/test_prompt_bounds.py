@@ -20,20 +20,20 @@ NAMES = sorted({*LEADS} - {"prompt"})
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Return what is decoded or written anew, as it comes."""
-    seen: list[bytes] = []
+    inputs: list[bytes] = []
     for module in (cut, envelope, prompts):
         for name in ("canonical", "elements_of", "members_of"):
             if hasattr(module, name):
-                monkeypatch.setattr(module, name, _noting(getattr(text, name), seen))
-    return seen
+                monkeypatch.setattr(module, name, _recorded(getattr(text, name), inputs))
+    return inputs
 
 
-def _noting(work: Any, seen: list[bytes]) -> Any:
-    def noted(raw: Any) -> Any:
-        seen.append(bytes(raw))
+def _recorded(work: Any, inputs: list[bytes]) -> Any:
+    def record(raw: Any) -> Any:
+        inputs.append(bytes(raw))
         return work(raw)
 
-    return noted
+    return record
 
 
 def _read(body: dict[str, Any]) -> Prompt | Unreadable:
@@ -45,9 +45,7 @@ def _commas(decoded: list[bytes]) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_lead_with_very_many_values_counts_whole_and_is_decoded_in_part(
-    name: str, decoded: list[bytes]
-) -> None:
+def test_lead_with_many_values_counts_whole_decoded_in_part(name: str, decoded: list[bytes]) -> None:
     one, same, other = (_read({"text_input": "x", name: [0] * MANY + [last]}) for last in (1, 1, 2))
 
     assert isinstance(one, Prompt)
@@ -58,14 +56,14 @@ def test_a_lead_with_very_many_values_counts_whole_and_is_decoded_in_part(
     assert 0 < _commas(decoded) <= MAX_VALUES
 
 
-def test_a_prompt_that_is_an_object_with_very_many_values_is_nobodys(decoded: list[bytes]) -> None:
+def test_prompt_object_with_many_values_is_wrong_shape(decoded: list[bytes]) -> None:
     prompt = {"prompt_string": "x", "multimodal_data": [0] * MANY}
 
     assert _read({"prompt": prompt}) is Unreadable.WRONG_SHAPE
     assert decoded == []
 
 
-def test_images_beside_a_prompt_fill_at_most_half_of_what_is_hashed() -> None:
+def test_images_fill_at_most_half_of_the_hashed_text() -> None:
     read = _read({"prompt": {"prompt_string": "x", "multimodal_data": ["a"] * 4000}})
 
     assert isinstance(read, Prompt)
@@ -75,7 +73,7 @@ def test_images_beside_a_prompt_fill_at_most_half_of_what_is_hashed() -> None:
 
 @pytest.mark.parametrize(("name", "field"), [("extra_key", "salt"), ("lora", "adapter")])
 @pytest.mark.parametrize("shape", [lambda last: [0] * MANY + [last], lambda last: "a" * MANY + str(last)])
-def test_what_keeps_prompts_apart_does_so_as_a_digest_where_it_is_long(
+def test_long_salt_and_adapter_count_as_digests(
     name: str, field: str, shape: Any, decoded: list[bytes]
 ) -> None:
     one, same, other = (_read({"prompt": "x", name: shape(last)}) for last in (1, 1, 2))

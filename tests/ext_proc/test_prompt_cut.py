@@ -133,7 +133,7 @@ def text_is_a_prefix_at_every_cut(body: bytes, whole: Prompt | Unreadable, *, gr
 
 
 @given(bodies())
-def test_a_leading_part_that_is_the_whole_body_reads_as_the_whole(body: bytes) -> None:
+def test_leading_part_of_full_length_equals_the_whole(body: bytes) -> None:
     whole = read_prompt(body, complete=True)
     part = read_prompt(body, complete=False)
     if isinstance(whole, Prompt):
@@ -176,7 +176,7 @@ def cut(body: str) -> bytes:
         ('{"tools":[1],"messages":[{"role":"user","content":"a', b"\x1atools\x1f[1]\x1euser\x1fa"),
     ],
 )
-def test_a_cut_keeps_what_is_sure(body: str, text: bytes) -> None:
+def test_cut_keeps_the_certain_text(body: str, text: bytes) -> None:
     assert cut(body) == text
 
 
@@ -195,7 +195,7 @@ def test_a_model_behind_the_cut_is_none_and_before_it_is_known() -> None:
     assert behind.text == before.text
 
 
-def test_long_conversations_share_their_leading_blocks_with_the_cut() -> None:
+def test_long_conversation_and_its_cut_share_blocks() -> None:
     messages = [{"role": "user" if i % 2 else "assistant", "content": f"é{i} " * 400} for i in range(200)]
     body = json.dumps({"messages": messages, "model": "m"}, ensure_ascii=False).encode()
     whole = read_prompt(body, complete=True)
@@ -323,7 +323,7 @@ def test_the_work_on_a_prompt_is_bounded_by_values_and_pieces(
     assert all(raw.count(b",") <= MAX_VALUES for raw in decoded)
 
 
-def test_a_prompt_of_many_commas_and_brackets_inside_its_strings_is_read_whole() -> None:
+def test_marks_inside_strings_do_not_shorten_a_prompt() -> None:
     table = ['1,2,[3],{4}\\"' * 2000 for _ in range(3)]
     body = json.dumps({"messages": [{"role": "user", "content": row} for row in table], "model": "m"})
     prompt = read_prompt(body.encode(), complete=True)
@@ -333,7 +333,7 @@ def test_a_prompt_of_many_commas_and_brackets_inside_its_strings_is_read_whole()
     assert prompt.text.count(b"{4}") == 6000
 
 
-def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None:
+def test_rich_prompt_is_cut_and_keeps_its_model() -> None:
     messages = [{"role": "user", "content": f"line {number}"} for number in range(9000)]
     turns = [{"messages": messages[:count], "model": "m"} for count in (8000, 9000)]
     one, other = (read_prompt(json.dumps(turn).encode(), complete=True) for turn in turns)
@@ -346,7 +346,7 @@ def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None
 
 @given(bodies())
 @settings(deadline=None)
-def test_a_body_that_is_not_rich_has_no_more_values_than_are_read(body: bytes) -> None:
+def test_body_that_is_not_rich_is_within_the_limit(body: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outline, "_STEP_BYTES", 7)
         counts = []
@@ -364,7 +364,7 @@ def test_prose_and_code_of_half_a_megabyte_are_not_rich() -> None:
     assert leading_members(body) == (body, False)
 
 
-def test_ids_ahead_of_the_first_string_count_however_many_they_are() -> None:
+def test_all_ids_ahead_of_the_first_string_count() -> None:
     """A cut ahead of the string cannot tell that one follows, so the whole may not stop earlier."""
     body = json.dumps({"prompt": [*range(20_000), "a", 5]}).encode()
     whole, part = read_prompt(body, complete=True), read_prompt(body[:100_000], complete=False)

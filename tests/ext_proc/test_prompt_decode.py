@@ -253,10 +253,10 @@ def show(image: object) -> bytes:
 
 
 def test_images_and_sounds_count_in_their_place_by_url_or_bytes() -> None:
-    seen = [show(image) for image in IMAGES]
-    assert len(set(seen)) == len(IMAGES)
+    texts = [show(image) for image in IMAGES]
+    assert len(set(texts)) == len(IMAGES)
     plain = len(text_of(chat({"role": "user", "content": "beforeafter"})))
-    for shown in seen:
+    for shown in texts:
         assert shown.startswith(b"\x1euser\x1fbefore\x1c")
         assert shown.endswith(b"\x1dafter")
         assert 0 <= len(shown) - plain - MEDIA_BYTES < 100
@@ -352,9 +352,9 @@ def test_images_beside_ids_make_another_prefix() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/1.png"}}
     features = ({"features": {"a": [text]}} for text in "12")
     beside: list[dict[str, Any]] = [{}, *features, {"content_parts": [image]}]
-    seen = [text_of({"token_ids": [1, 2, 3], **more}) for more in beside]
-    assert len({text[:50] for text in seen}) == len(seen)
-    assert max(map(len, seen)) < 2 * MEDIA_BYTES
+    texts = [text_of({"token_ids": [1, 2, 3], **more}) for more in beside]
+    assert len({text[:50] for text in texts}) == len(texts)
+    assert max(map(len, texts)) < 2 * MEDIA_BYTES
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_bytes_that_are_no_utf8_inside_a_name_are_no_json(field: str, marks: int
     assert read_prompt(body + b" ", complete=False) is Unreadable.NOT_JSON
 
 
-def test_turns_that_refer_to_stored_ones_share_their_tools_and_instructions() -> None:
+def test_turns_with_stored_messages_share_tools_and_system() -> None:
     """What the engine has stored stands behind them in its prompt, and has another name at each turn."""
     shared = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f"}]}
     ahead = text_of({**shared, "input": ""})
@@ -439,7 +439,7 @@ def test_a_session_is_read_from_the_field_that_the_caller_names(field: str, sess
 
 @pytest.mark.parametrize("inner", ["", ".x", ".x.y"])
 @pytest.mark.parametrize("field", Envelope.__struct_fields__)
-def test_any_member_that_is_read_may_name_the_session_and_be_absent(field: str, inner: str) -> None:
+def test_session_field_may_be_any_member_and_absent(field: str, inner: str) -> None:
     prompt_field = "prompt" if field == "input" else "input"
 
     prompt = read_prompt(

@@ -184,9 +184,9 @@ GRPC_PERMITS_SECONDS: Final = 300.0
 @rule(
     title="HTTP/2 keepalive more often than the gRPC server permits",
     why="gRPC servers count pings on quiet connections and end them with GOAWAY `too_many_pings`: every few "
-    "minutes all streams break, and configuration is sent anew.",
+    "minutes all streams break, and configuration is sent again.",
     fix="A longer interval, or a server that permits it "
-    "(`grpc.http2.min_recv_ping_interval_without_data_ms`, KeepaliveEnforcementPolicy); tell the doctor by "
+    "(`grpc.http2.min_recv_ping_interval_without_data_ms`, KeepaliveEnforcementPolicy); set it by "
     "`--ping-permit CLUSTER=SECONDS`.",
 )
 def keepalive(facts: Facts, context: Context) -> Iterator[Finding]:
@@ -247,7 +247,7 @@ def http2_streams(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @rule(
     title="no access log to xds_server",
-    why="Without it nobody knows the time to the first token, errors and retries of each engine: weights and "
+    why="Without it the time to the first token, errors and retries of each engine are unknown: weights and "
     "picks go by the engines' own pages alone.",
     fix="`envoy.access_loggers.http_grpc` with the cluster of xds_server, log_name `warmroute` and "
     "buffer_flush_interval 0.25s.",

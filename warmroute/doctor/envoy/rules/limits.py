@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @rule(
     title="a limit on buffered bodies below the longest prompt",
-    why="Envoy answers 413 to a body that has to be held whole and is longer than the limit.",
+    why="Envoy answers 413 to a body that it must buffer whole and that is longer than the limit.",
     fix="Raise the limit, or send long bodies over a route with a content-length match whose ext_proc "
     "override is request_header_mode SEND with request_body_mode BUFFERED_PARTIAL and which disables the "
     "buffer filter.",
@@ -157,7 +157,7 @@ def idle_timeout(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 def _idle_limit(passage: Passage) -> tuple[str, float]:
-    """The route's limit, where it has one, else the connection manager's."""
+    """The route's limit; without one, the connection manager's."""
     if passage.route.idle_seconds is not None:
         return f"{passage.route.where}.route.idle_timeout", passage.route.idle_seconds
     return f"{passage.manager.where}.stream_idle_timeout", passage.manager.stream_idle_seconds

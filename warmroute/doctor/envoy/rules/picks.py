@@ -167,7 +167,7 @@ _ENOUGH_UPTIME_SECONDS: Final = 600.0
 
 @rule(
     title="round_robin, least_request or random under weights that change",
-    why="Each update builds the schedule anew, and it begins with the heavy endpoints: light ones starve. "
+    why="Each update builds a new schedule that begins with the heavy endpoints: light ones starve. "
     "Measured at 20 requests and 10 updates a second: shares of 51/49/0 and 76/24/0 for weights of 70/20/10.",
     fix="Maglev (72/18/9 without and 69/19/12 with updates), by itself or as the fallback of override_host.",
 )
@@ -223,7 +223,7 @@ def slow_start(facts: Facts, context: Context) -> Iterator[Finding]:
             continue
         where = f"{cluster.where}.slow_start_config"
         if cluster.weights is None:
-            yield Finding(Severity.NOTE, where, "slow start; the endpoints' weights are not known")
+            yield Finding(Severity.NOTE, where, "slow start; the endpoints' weights are unknown")
         elif cluster.weights and (least := min(cluster.weights)) < _LEAST_WEIGHT:
             yield Finding(
                 Severity.WARNING, where, f"slow start, and the lightest endpoint has weight {least}"
@@ -233,7 +233,7 @@ def slow_start(facts: Facts, context: Context) -> Iterator[Finding]:
 @rule(
     title="routing headers are not removed at the door",
     why="Any client can choose an engine, pin a GPU, or probe another tenant's cache: when the processor "
-    "is away or names nobody, the client's own header counts.",
+    "is away or sets no pick, the client's own header counts.",
     fix="Remove them in the connection manager's `early_header_mutation_extensions`: removal on the route "
     "takes the processor's own header away as well. Better, take picks from dynamic metadata, which no "
     "client can set.",
