@@ -57,6 +57,10 @@ VERBS: Final = {
         "warmroute.cli.doctor",
         "name what in an Envoy's configuration will hurt LLM traffic, with the fix",
     ),
+    "replay": (
+        "warmroute.cli.replay",
+        "replay a trace through our picks and other policies, on simulated engines",
+    ),
     "sla": ("warmroute.cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),
     "demo": ("warmroute.cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
 }

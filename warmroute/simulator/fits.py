@@ -50,6 +50,10 @@ class Timing:
             + self.attention_pair_seconds * attention_pairs
         )
 
+    def chunk(self, start: int, tokens: int) -> float:
+        """Seconds that the prefill of `tokens` after `start` adds to its steps."""
+        return self.prefill_token_seconds * tokens + self.attention_pair_seconds * pairs(start, tokens)
+
     def prefill(self, tokens: int, chunk_tokens: int = _FITTED_CHUNK_TOKENS) -> float:
         """Seconds from start to first token for a cold prompt alone on the engine, in chunks."""
         seconds = 0.0

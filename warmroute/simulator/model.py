@@ -19,7 +19,7 @@ from warmroute.simulator.cache import BlockCache
 from warmroute.simulator.fits import Timing, pairs, timing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 OUT_OF_MEMORY_RATIO: Final = 0.97
 """What the use of the cache reads at least while allocations fail."""
@@ -171,6 +171,13 @@ class EngineModel:
         """Share of blocks in use by running requests, 0 to 1: warm idle blocks read as room."""
         ratio = self.cache.used / self.config.num_blocks
         return max(ratio, OUT_OF_MEMORY_RATIO) if self.cache.failing else ratio
+
+    def prefill_left(self) -> Iterator[tuple[int, int]]:
+        """Yield, for each prompt that is not computed yet, its tokens computed and left."""
+        for handle in (*self._running, *self._waiting):
+            left = handle.request.prompt_tokens - handle.computed
+            if handle.first_token_at is None and left > 0:
+                yield handle.computed, left
 
     def submit(self, request: Request, now: float) -> Handle:
         """Queue a request; RequestTooLongError if it could never run, ValueError if it has no tokens."""

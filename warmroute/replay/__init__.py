@@ -1,0 +1,1 @@
+"""Replays traces of requests through picks and simulated engines, in virtual time."""

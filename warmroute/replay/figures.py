@@ -1,0 +1,105 @@
+"""Figures of replays, each with its confidence interval over seeds."""
+
+from __future__ import annotations
+
+from math import nan, sqrt
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from warmroute.replay.run import Outcome
+
+_T_975: Final = (nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Student's t for a two-sided 95 %, by degrees of freedom; from there on 1.96 is near."""
+
+
+class Figures(NamedTuple):
+    """What one replay came to. Times in seconds; the rest are ratios and shares."""
+
+    ttft_p50: float
+    """Time to first token."""
+    ttft_p90: float
+    ttft_p99: float
+    e2e_p50: float
+    """From arrival to the last token."""
+    e2e_p90: float
+    e2e_p99: float
+    slowdown_p50: float
+    """Time to first token over that of the same request alone on an idle, cold replica."""
+    slowdown_p90: float
+    slowdown_p99: float
+    tpot_p50: float
+    """Seconds per output token after the first."""
+    tpot_p99: float
+    hit_ratio: float
+    """Share of the prompt tokens that an engine had in its cache."""
+    busiest_over_mean: float
+    """Prompt tokens computed and tokens generated of the busiest engine over the mean of all."""
+    busy_share: float
+    """Share of the time in which an engine's steps ran, mean over engines."""
+    goodput: float
+    """Share of the requests within the limits for the time to first token and per output token."""
+
+
+class Limits(NamedTuple):
+    """What a request must keep to count for the goodput, in seconds."""
+
+    ttft: float = 2.0
+    tpot: float = 0.1
+
+
+def figures(outcome: Outcome, limits: Limits) -> Figures:
+    """Compute the figures of one replay."""
+    busy, work = outcome.busy_seconds, outcome.engine_tokens
+    good = (outcome.ttft <= limits.ttft) & ~(outcome.tpot > limits.tpot)
+    ttft, e2e = _percentiles(outcome.ttft), _percentiles(outcome.e2e)
+    slowdown = _percentiles(outcome.ttft / outcome.alone)
+    tpot = _percentiles(outcome.tpot[~np.isnan(outcome.tpot)])
+    return Figures(
+        ttft_p50=ttft[0],
+        ttft_p90=ttft[1],
+        ttft_p99=ttft[2],
+        e2e_p50=e2e[0],
+        e2e_p90=e2e[1],
+        e2e_p99=e2e[2],
+        slowdown_p50=slowdown[0],
+        slowdown_p90=slowdown[1],
+        slowdown_p99=slowdown[2],
+        tpot_p50=tpot[0],
+        tpot_p99=tpot[2],
+        hit_ratio=float(outcome.cached_tokens.sum() / outcome.prompt_tokens.sum()),
+        busiest_over_mean=float(work.max() / work.mean()),
+        busy_share=float(busy.mean() / outcome.seconds),
+        goodput=float(good.mean()),
+    )
+
+
+class Interval(NamedTuple):
+    """A mean over seeds and the half-width of its 95 % confidence interval; NaN with one seed."""
+
+    mean: float
+    half_width: float
+
+
+def over_seeds(runs: Sequence[Figures]) -> dict[str, Interval]:
+    """Return each figure's mean and interval."""
+    return {name: _interval([getattr(run, name) for run in runs]) for name in Figures._fields}
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    count = len(values)
+    if count < 2:
+        return Interval(values[0], nan)
+    t = _T_975[count - 1] if count - 1 < len(_T_975) else 1.96
+    return Interval(fmean(values), t * stdev(values) / sqrt(count))
+
+
+def _percentiles(column: NDArray[np.float64]) -> list[float]:
+    """Return the 50th, 90th and 99th; NaN for no numbers."""
+    return [float(value) for value in np.percentile(column, (50, 90, 99))] if column.size else [nan] * 3

@@ -1,0 +1,179 @@
+"""Our own picks and weights: the code of both services, under the replay's clock.
+
+Engines' pages are read by the real readers, joined, weighed and published to the store that the director
+follows. Without a pick, an endpoint is drawn by weights, as Envoy does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from ext_proc.director.director import Director
+from ext_proc.protocol.attributes import HttpRequest
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings.load import parse_settings
+from fleet.signals import Source
+from fleet.store import FleetStore, FleetView
+from warmroute.replay.trace import block_texts
+from xds_server.access_log.finished import Finished
+from xds_server.signals.board import SignalBoard
+from xds_server.signals.join import SignalJoiner, Sources
+from xds_server.signals.passive.lenient import BLAMING
+from xds_server.signals.scrape.engines import reader_of
+from xds_server.weights.weigh import Weigher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ext_proc.director.traffic import Token
+    from warmroute.replay.policies.policy import Plan
+    from warmroute.replay.run import Engine
+    from warmroute.replay.trace import TraceRequest
+
+_HEADERS: Final = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "application/json"}
+
+_MOST_TEXTS: Final = 40_000
+"""Blocks whose text is remembered: some 80 MB."""
+
+
+class _Sent(NamedTuple):
+    at: float
+    address: str
+    picked: str
+    first_byte_seconds: float | None = None
+
+
+class Warmroute:
+    """One xds_server and some workers."""
+
+    name = "warmroute"
+
+    def __init__(self, engines: Sequence[Engine], plan: Plan) -> None:
+        self._engines = engines
+        self._plan = plan
+        self._draw = Random(plan.seed)
+        self.now = 0.0
+        self.addresses = [f"10.0.{number >> 8}.{number & 255}:8000" for number in range(len(engines))]
+        self._number = {address: number for number, address in enumerate(self.addresses)}
+        written: dict[str, Any] = {
+            "pools": [
+                {
+                    "name": "p",
+                    "models": ["m"],
+                    "engine": "vllm",
+                    "endpoints": [{"address": address} for address in self.addresses],
+                }
+            ],
+            "listeners": [{"name": "l", "address": "127.0.0.1:9", "pool": "p"}],
+            **plan.settings,
+        }
+        settings = self.settings = parse_settings(json.dumps(written))
+        self.membership = Membership(
+            (Pool("p", tuple(Endpoint(a, "p", ("m",), "vllm") for a in self.addresses)),)
+        )
+        registry, signals = CollectorRegistry(), settings.signals
+        self._store = FleetStore()
+        self._board = SignalBoard()
+        self._board.follow(self.membership.addresses)
+        self._readers = [reader_of("vllm", address, signals) for address in self.addresses]
+        sources = Sources(self._board.table, self._store.traffic, lambda: True)
+        self._joiner = SignalJoiner(signals, BLAMING, sources, registry)
+        self._weigher = Weigher(settings.weights, signals)
+        self._stores = [FleetStore() for _ in range(plan.workers)]
+        self._directors = [
+            Director(store, settings, CollectorRegistry(), lambda: self.now) for store in self._stores
+        ]
+        self._tokens: dict[int, tuple[Director, Token]] = {}
+        self._sent: dict[int, _Sent] = {}
+        self._texts: dict[int, str] = {}
+        self._tick(0.0)
+
+    def timers(self) -> Sequence[float]:
+        """Return one scrape an engine, spread over the interval, and the tick."""
+        each = self.settings.signals.scrape_interval_seconds
+        scrapes = [each * (number + 1) / len(self._engines) for number in range(len(self._engines))]
+        return [*scrapes, self.settings.xds.tick_seconds]
+
+    def ring(self, number: int, now: float) -> float:
+        """Read a page, or tick."""
+        self.now = now
+        if number == len(self._engines):
+            self._tick(now)
+            return now + self.settings.xds.tick_seconds
+        engine, address = self._engines[number], self.addresses[number]
+        page = engine.metrics.page(engine.model, "m", 1.0)
+        self._board.put(address, self._readers[number].read(page, now), now, Source.SCRAPE)
+        return now + self.settings.signals.scrape_interval_seconds
+
+    def choose(self, number: int, request: TraceRequest, now: float) -> tuple[int, float]:
+        """Pick, as a worker does."""
+        self.now = now
+        director = self._directors[self._draw.randrange(len(self._directors))]
+        body = HttpRequest(self._body(request), complete=True, attributes=_HEADERS)
+        decision = director.pick(body, director.reader.read(body))
+        director.book(decision)
+        result = decision.result
+        if result.endpoints:
+            address = result.endpoints[0]
+            self._tokens[number] = director, director.started(address)
+        else:
+            weights = [self._weigher.in_use.get(each, 1) for each in self.addresses]
+            address = self._draw.choices(self.addresses, weights)[0]
+        self._sent[number] = _Sent(now, address, (*result.endpoints, "")[0])
+        guess = float("nan") if result.expected_seconds is None else result.expected_seconds
+        return self._number[address], guess
+
+    def first_token(self, number: int, now: float) -> None:
+        """Note when the answer began, for the access log."""
+        sent = self._sent[number]
+        self._sent[number] = sent._replace(first_byte_seconds=now - sent.at)
+
+    def finished(self, number: int, now: float) -> None:
+        """End the stream, and write Envoy's access log."""
+        self.now = now
+        director, token = self._tokens.pop(number, (None, None))
+        if director is not None and token is not None:
+            director.finished(token)
+        sent = self._sent.pop(number)
+        entry = Finished(
+            address=sent.address,
+            picked=sent.picked,
+            cluster="p",
+            request_id="",
+            started_at=sent.at,
+            first_byte_seconds=sent.first_byte_seconds,
+            duration_seconds=now - sent.at,
+            status=200,
+            flags=(),
+            attempts=1,
+            metadata={},
+        )
+        self._joiner.take(entry, now)
+
+    def _tick(self, now: float) -> None:
+        for number, director in enumerate(self._directors):
+            self._store.report(str(number), director.traffic.snapshot())
+        signals = self._joiner.join(self.membership, now, self._weigher.in_use)
+        update = self._weigher.weigh(self.membership, signals, now)
+        view = FleetView(self.membership, update.weights, signals)
+        for number, store in enumerate(self._stores):
+            elsewhere = self._store.in_flight(str(number))
+            store.publish(replace(view, in_flight_elsewhere=elsewhere) if elsewhere else view)
+
+    def _body(self, request: TraceRequest) -> bytes:
+        text = request.text
+        if text is None:
+            parts = list(block_texts(request.blocks, self._plan.block_tokens, self._texts))
+            size = request.prompt_tokens * 4
+            text = "".join(parts)
+            if len(text) < size:
+                # What fills no block is its own.
+                text += (f"{id(request):x}-" * ((size - len(text)) // 8 + 1))[: size - len(text)]
+            if len(self._texts) > _MOST_TEXTS:
+                self._texts.clear()
+        return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
