@@ -118,13 +118,22 @@ class Backlog:
         return min(self._theirs / both, MOST_ELSEWHERE) if both > 0 else 0.0
 
     def add(
-        self, address: str, cold_seconds: float, now: float, cold_bytes: float = 0.0, cold_share: float = 0.0
+        self,
+        address: str,
+        cold_seconds: float,
+        now: float,
+        cold_bytes: float = 0.0,
+        cold_share: float = 0.0,
+        work: float = 0.0,
     ) -> None:
-        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not cached there."""
+        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not cached there.
+
+        `work` are the cold bytes by what they take, see `prefill`.
+        """
         position = self._position[address]
         self.recent_requests[position] += 1.0
         self.new_prefixes[position] += cold_share
-        self.prefill.note(position, cold_bytes)
+        self.prefill.note(position, cold_bytes, work)
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)

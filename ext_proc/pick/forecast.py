@@ -2,7 +2,7 @@
 
 For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading blocks of it:
 
-    cold  = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
+    cold  = work of the rest / bytes_per_token / prefill_tokens_per_second        (see `prefill`)
     queue = max(free_at - now, queue_depth * mean_cold_seconds)
     load  = in_flight * in_flight_seconds     (ours, other workers', and the engines' own beyond these)
 
@@ -13,7 +13,8 @@ The predicted time to first token is the sum of the three. `free_at` is our own 
 `queue_depth` the engine's gauge; the larger of the two counts, because each misses requests of the other. The
 prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
 count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
-`demand`).
+`demand`). That price rises with the mean queue, by `cold_price_rise` a second: the more requests wait, the
+more of them the work delays.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ext_proc.pick.demand import priced_bytes, prices
+from ext_proc.pick.prefill import work_factor
 from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class Forecaster:
         self._in_flight_seconds = cost.in_flight_seconds
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
-        self._seconds_per_block = self.seconds_per_byte * self._block_bytes
+        self._attention_per_byte = cost.attention_per_token / cost.bytes_per_token
+        self._cold_price_rise = cost.cold_price_rise
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
@@ -73,9 +76,24 @@ class Forecaster:
     def of(self, request: PickRequest) -> Forecast:
         """Forecast one prompt."""
         matched = request.matched[self._rows]
-        cold = request.text_bytes * self.seconds_per_byte - matched * self._seconds_per_block
-        priced = self._cold_price * cold if (hot := self._priced(request, matched)) is None else hot
-        return Forecast(matched, cold, priced, self.queue(request.now, cold), self.load())
+        cold_bytes: NDArray[np.float64] = np.subtract(
+            request.text_bytes, matched * self._block_bytes, dtype=float
+        )
+        factor = work_factor(request.text_bytes, cold_bytes, self._attention_per_byte)
+        seconds_per_byte: NDArray[np.float64] = self.seconds_per_byte * factor
+        cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
+        queue = self.queue(request.now, cold)
+        bytes_at_price = self._priced(request, matched)
+        if bytes_at_price is None:
+            bytes_at_price = self._cold_price * cold_bytes
+        rise = 1.0 + self._cold_price_rise * (queue.sum().item() / queue.size)
+        priced = bytes_at_price * (seconds_per_byte * rise)
+        return Forecast(matched, cold, priced, queue, self.load())
+
+    def mean_cold_seconds(self, text_bytes: int, cold_bytes: float) -> float:
+        """Return what a prompt's cold part takes at the candidates' mean rate."""
+        factor = work_factor(text_bytes, cold_bytes, self._attention_per_byte)
+        return float(cold_bytes * factor * self.seconds_per_byte.mean())
 
     def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
         """Seconds of prefill ahead; before the first pick, waiting requests count like `cold`."""
@@ -95,7 +113,7 @@ class Forecaster:
         return load if self._load_of_others is None else load + self._load_of_others
 
     def _priced(self, request: PickRequest, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Price a prompt with a hot part; None: the full price holds for all of it."""
+        """Return the priced bytes of a prompt with a hot part; None: all of it has the full price."""
         blocks, count = request.blocks, self._shares.size
         if request.counts is None or not blocks or count == 1:
             return None
@@ -114,7 +132,7 @@ class Forecaster:
         totals *= self._workers
         each = prices(self._cold_price, counts, totals, matched, self._shares)
         left = priced_bytes(each, self._cold_price, self._block_bytes, request.text_bytes)
-        priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte
+        priced: NDArray[np.float64] = left[matched]
         return priced
 
 

@@ -12,6 +12,7 @@ from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.context import FilterContext, TickContext
 from ext_proc.pick.demand import Demand
 from ext_proc.pick.filters import filtered
+from ext_proc.pick.prefill import work_factor
 from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
@@ -138,9 +139,13 @@ class PoolState:
             profile.book(decision)
         demand = self.demand(request.model)
         demand.add(now)
-        matched_bytes = request.matched.item(row) * self._settings.block_bytes if self._settings else 0
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
-        self.backlog.add(first, decision.cold_seconds, now, request.text_bytes - matched_bytes, cold_share)
+        cold_bytes = work = float(request.text_bytes)
+        if (settings := self._settings) is not None:
+            cold_bytes -= request.matched.item(row) * settings.block_bytes
+            attention = settings.cost.attention_per_token / settings.cost.bytes_per_token
+            work = cold_bytes * work_factor(request.text_bytes, cold_bytes, attention)
+        self.backlog.add(first, decision.cold_seconds, now, cold_bytes, cold_share, work)
         total = demand.at(now)
         if request.adapter:
             self.adapters.note(request.adapter, row, now, total)

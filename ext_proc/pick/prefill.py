@@ -1,28 +1,39 @@
 """How fast a pool's engines prefill: one rate for the pool, and an engine's own as far as it is evident.
 
-An engine reports the tokens that it computed and the seconds of prefill. Over little work the quotient is
-chance, and over short prompts it is the fixed time of a step: the engine with the last long prompt looks
-fast, would get all new ones, and the others' rates would never be measured again. So the engines' own sums
-are kept for minutes, and an engine differs from its pool only as far as noise does not explain the
-difference:
+A prompt of which `cold` of `tokens` tokens are computed takes an engine
 
-    r_i = tokens_i / seconds_i            both summed up over about `MEMORY_SECONDS`
-    v_i = NOISE^2 * (1 + EVIDENT_TOKENS / tokens_i) + (FIXED_SECONDS * max(r) / mean_i)^2
+    work    = cold * (1 + attention_per_token * (tokens - cold / 2))
+    seconds = FIXED_SECONDS + work / rate
+
+`work` counts a token more the more tokens stand before it, because it attends to all of them; `tokens -
+cold / 2` is their mean. `rate` is that of a token without context.
+
+An engine reports the tokens that it computed and the seconds of prefill. Their quotient is no rate: an engine
+with short prompts looks slow by the fixed time, one with long prompts by their attention. Picks that follow
+it avoid that engine, and it stays so. So both are taken out, by the prompts that were sent there:
+
+    r_i     = tokens_i * w_i / (seconds_i - fixed_i)          sums over about `MEMORY_SECONDS`
+    fixed_i = FIXED_SECONDS * tokens_i / mean_i
+
+with `mean_i` cold tokens a request and `w_i = work / cold` over our own requests there. What is left is
+chance, much of it over little work. So an engine differs from its pool only as far as noise does not explain
+the difference:
+
+    v_i = NOISE^2 * (1 + EVIDENT_TOKENS / tokens_i) + (FIXED_SECONDS * max(r) / (mean_i * w_i))^2
     R   = median of all r_i, weighted by 1 / v_i, and of the settings' rate, weighted by 1 / PRIOR
     d_i = ln(r_i / R)                     rate_i = R * exp(d_i * max(0, 1 - v_i / d_i^2))
 
-`v_i` is the variance of `ln(r_i)` between equal engines. Its first part, for equal work, falls with the
-number of tokens. Its second part is for unequal prompts of `mean_i` cold tokens each: the shorter they are,
-the more a request's fixed time counts. `R` is the pool's rate, a median, so that a slow engine does not make
-the others look fast. The last line is the positive-part James-Stein estimator for each component: differences
-within the noise become 0, large ones stay nearly whole. Source: Efron and Morris, "Stein's estimation rule
-and its competitors" (1973); by component it is Breiman's garrote (1995).
+`v_i` is the variance of `ln(r_i)` between equal engines: of equal work, and of the fixed time, which is known
+roughly and counts more in short prompts. `R` is the pool's rate, a median, so that a slow engine does not
+make the others look fast. The last line is the positive-part James-Stein estimator for each component:
+differences within the noise become 0, large ones stay nearly whole. Source: Efron and Morris, "Stein's
+estimation rule and its competitors" (1973); by component it is Breiman's garrote (1995).
 """
 
 from __future__ import annotations
 
 from math import exp, log
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
@@ -38,8 +49,12 @@ NOISE: Final = 0.15
 """Standard deviation of `ln(rate)` between equal engines over endless work: some share their steps more."""
 FIXED_SECONDS: Final = 0.01
 """Of each request, however short: its part in a step."""
+_LEAST_NET: Final = 0.25
+"""Share of the reported seconds that stays after the fixed time, however many requests there were."""
 PRIOR: Final = 1.0
 """Variance of `ln(rate)` by which the settings' rate counts."""
+_USUAL_REQUESTS: Final = 0.1
+"""Requests of the pool's usual length that count with an engine's own: it may have had none."""
 _MOST_GAP_SECONDS: Final = 10.0
 """A tick that comes later counts no more work than this."""
 
@@ -48,8 +63,8 @@ class Prefill:
     """Columns over a pool's endpoints, in the pool's order. All sums fade with `MEMORY_SECONDS`."""
 
     def __init__(self, size: int) -> None:
-        self._sums: NDArray[np.float64] = np.zeros((4, size))
-        """Tokens and seconds of prefill, from engines; requests of ours and their cold bytes."""
+        self._sums: NDArray[np.float64] = np.zeros((5, size))
+        """Tokens and seconds of prefill, from engines; requests of ours, their cold bytes and their work."""
         self._at: float | None = None
 
     def moved_to(self, sources: NDArray[np.intp]) -> Prefill:
@@ -72,10 +87,11 @@ class Prefill:
         self._sums[0] += tokens
         self._sums[1] += np.where(tokens > 0, seconds, 0.0)
 
-    def note(self, position: int, cold_bytes: float) -> None:
-        """Note a request, with the bytes of its text that are not cached there."""
+    def note(self, position: int, cold_bytes: float, work: float) -> None:
+        """Note a request, with the bytes of its text that are not cached there, and their work in bytes."""
         self._sums[2, position] += 1.0
         self._sums[3, position] += cold_bytes
+        self._sums[4, position] += work
 
     def forget(self, position: int) -> None:
         """Forget an engine's own rate: another process may be another engine."""
@@ -89,19 +105,36 @@ class Prefill:
         measured = sums[0] > 0
         if not measured.any():
             return np.full(measured.size, default)
-        tokens, seconds, requests, nbytes = sums[:, measured]
-        logs = np.log(tokens / seconds)
+        tokens, seconds, requests, nbytes, work = sums[:, measured]
         # Without requests of ours, the prompts of the others give the length.
-        usual = sums[3].sum() / max(sums[2].sum(), 1.0)
-        mean = (nbytes + usual) / (requests + 1.0) / bytes_per_token
-        fixed = FIXED_SECONDS * exp(float(logs.max())) / np.maximum(mean, 1.0)
-        variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0)) + fixed**2
+        usual, usual_work = sums[3:].sum(axis=1) / max(sums[2].sum(), 1.0)
+        few = _USUAL_REQUESTS
+        mean = np.maximum((nbytes + few * usual) / (requests + few) / bytes_per_token, 1.0)
+        longer = np.maximum((work + few * usual_work) / np.maximum(nbytes + few * usual, 1.0), 1.0)
+        fixed = np.minimum(FIXED_SECONDS * tokens / mean, (1.0 - _LEAST_NET) * seconds)
+        logs = np.log(tokens * longer / (seconds - fixed))
+        variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0))
+        # The fixed time is known roughly; against the same rate for all, or a slow engine would seem certain.
+        variance += (FIXED_SECONDS * exp(float(logs.max())) / (mean * longer)) ** 2
         pool = _median(np.append(logs, log(default)), np.append(1.0 / variance, 1.0 / PRIOR))
         apart = logs - pool
         kept = np.maximum(0.0, 1.0 - variance / np.maximum(apart**2, 1e-12))
         result: NDArray[np.float64] = np.full(measured.size, exp(pool))
         result[measured] *= np.exp(apart * kept)
         return result
+
+
+@overload
+def work_factor(length: float, cold: float, attention: float) -> float: ...
+@overload
+def work_factor(
+    length: NDArray[np.float64] | float, cold: NDArray[np.float64], attention: float
+) -> NDArray[np.float64]: ...
+def work_factor(
+    length: NDArray[np.float64] | float, cold: NDArray[np.float64] | float, attention: float
+) -> NDArray[np.float64] | float:
+    """Return `work / cold` of a prompt; all in tokens, or all in bytes."""
+    return 1.0 + attention * (length - cold / 2)
 
 
 def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

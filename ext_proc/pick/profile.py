@@ -200,7 +200,7 @@ class SchedulerProfile:
             request,
             len(self.candidates.addresses),
             considered,
-            cold_bytes * float(self.forecaster.seconds_per_byte.mean()),
+            self.forecaster.mean_cold_seconds(request.text_bytes, cold_bytes),
             trial=True,
         )
 

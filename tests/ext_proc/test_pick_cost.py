@@ -99,7 +99,8 @@ def test_the_warm_endpoint_is_chosen_when_all_are_idle() -> None:
     assert pick.matched_share == 0.5
     assert len(pick.endpoints) == len(set(pick.endpoints)) == 1 + SETTINGS.fallbacks
     assert pick.prefix == "0000000000000007"
-    cold = 16 * SETTINGS.block_bytes / 4.0 / 20_000
+    tokens = 16 * SETTINGS.block_bytes / 4.0
+    cold = tokens * (1 + SETTINGS.cost.attention_per_token * 1.5 * tokens) / 20_000
     assert pick.cold_seconds == pytest.approx(cold)
     assert pick.expected_seconds == pytest.approx(cold)
 

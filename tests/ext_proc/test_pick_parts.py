@@ -54,7 +54,7 @@ ONLY: dict[str, PickSettings] = {
     name: PickSettings(
         scorers=(ScorerSettings(name=name),),
         locality=LocalitySettings(region="r", zone="z"),
-        cost=CostSettings(adapter_seconds=0.4),
+        cost=CostSettings(adapter_seconds=0.4, attention_per_token=0),
     )
     for name in get_args(ScorerName)
 }

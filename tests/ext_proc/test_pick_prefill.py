@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ext_proc.pick.prefill import MEMORY_SECONDS, Prefill
+from ext_proc.pick.prefill import FIXED_SECONDS, MEMORY_SECONDS, Prefill, work_factor
 
 NOW = 100.0
 DEFAULT = 20_000.0
@@ -14,14 +14,19 @@ DEFAULT = 20_000.0
 class Engines:
     """So many, each with `tokens` computed at a rate, out of prompts of `mean` tokens of ours."""
 
-    def __init__(self, *told: tuple[float, float, float]) -> None:
-        self.prefill = Prefill(len(told))
-        rates, tokens, means = (np.array(column) for column in zip(*told, strict=True))
-        self.prefill.learn(rates, np.zeros(len(told)), NOW)
+    def __init__(self, *engines: tuple[float, float, float], attention: float = 0.0) -> None:
+        size = len(engines)
+        self.prefill = Prefill(size)
+        rates, tokens, means = (np.array(column) for column in zip(*engines, strict=True))
+        # As an engine reports it: with the fixed time of each request and the attention in it.
+        factor = work_factor(means, means, attention)
+        seconds = tokens * factor / rates + FIXED_SECONDS * tokens / means
+        self.prefill.learn(tokens / seconds, np.zeros(size), NOW)
         for position, mean in enumerate(means.tolist()):
             for _ in range(20):
-                self.prefill.note(position, 4.0 * mean)
-        self.prefill.learn(rates, tokens / rates, NOW + 1.0)
+                work = 4.0 * mean * work_factor(mean, mean, attention)
+                self.prefill.note(position, 4.0 * mean, work)
+        self.prefill.learn(tokens / seconds, seconds, NOW + 1.0)
 
     def rates(self, rows: list[int] | None = None) -> list[float]:
         chosen = slice(None) if rows is None else np.array(rows)
@@ -38,17 +43,33 @@ def test_nothing_told_is_the_settings_rate() -> None:
 
 @pytest.mark.parametrize("tokens", [7.0, 14.0, 300.0])
 def test_a_rate_over_few_tokens_is_nobodys_own(tokens: float) -> None:
-    """Two that computed some words, and one that had a long prompt: 28 times as fast, as it looks."""
-    rates = Engines((900.0, tokens, 7.0), (1_050.0, tokens, 7.0), (28_000.0, 3_000.0, 3_000.0)).rates()
+    """Two that computed some words, and one that had a long prompt."""
+    rates = Engines((10_000.0, tokens, 7.0), (30_000.0, tokens, 7.0), (28_000.0, 3_000.0, 3_000.0)).rates()
     assert max(rates) / min(rates) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("tokens", [3e4, 3e5, 3e6])
-def test_fixed_time_of_short_prompts_makes_no_engine_slow(tokens: float) -> None:
-    """60 tokens left of warm prompts, in a step of 10 ms each, beside prompts that nobody holds."""
-    rates = Engines((5_000.0, tokens, 60.0), (26_000.0, tokens, 3_000.0), (5_500.0, tokens, 60.0)).rates()
-    assert max(rates) / min(rates) == pytest.approx(1.0)
-    assert min(rates) > 15_000, "and they say little of what the pool can do"
+def test_fixed_time_of_short_prompts_is_no_slowness(tokens: float) -> None:
+    """60 tokens left of warm prompts, in a step of 10 ms each, next to prompts that nobody holds."""
+    rates = Engines((26_000.0, tokens, 60.0), (26_000.0, tokens, 3_000.0), (26_000.0, tokens, 60.0)).rates()
+    assert rates == pytest.approx([26_000.0] * 3, rel=0.05)
+
+
+@pytest.mark.parametrize("tokens", [3e5, 3e6])
+def test_attention_of_long_prompts_is_no_slowness(tokens: float) -> None:
+    """An engine with prompts of 60,000 tokens reports 14,000 tokens a second, and is not slow."""
+    engines = Engines((22_000.0, tokens, 60_000.0), (22_000.0, tokens, 1_000.0), attention=2e-5)
+    assert engines.rates() == pytest.approx([22_000.0] * 2, rel=0.05)
+
+
+def test_fixed_time_leaves_a_part_of_the_seconds() -> None:
+    """An engine whose steps are shorter than the fixed time has no infinite rate."""
+    prefill = Prefill(1)
+    prefill.learn(np.array([1_000.0]), np.zeros(1), NOW)
+    for _ in range(20):
+        prefill.note(0, 4.0, 4.0)
+    prefill.learn(np.array([1_000.0]), np.array([1_000.0]), NOW + 1.0)
+    assert prefill.rates(slice(None), 4_000.0, 4.0)[0] == pytest.approx(4_000.0, rel=0.05)
 
 
 def test_equal_engines_that_noise_tells_apart_have_one_rate() -> None:
@@ -98,7 +119,7 @@ def test_a_tick_that_comes_late_counts_a_few_seconds_of_work() -> None:
     prefill = Prefill(2)
     rates, busy = np.array([20_000.0, 5_000.0]), np.array([0.001, 0.001])
     prefill.learn(rates, busy, NOW)
-    prefill.note(0, 8_000.0)
+    prefill.note(0, 8_000.0, 8_000.0)
     prefill.learn(rates, busy, NOW + 3_600.0)
     told = prefill.rates(slice(None), DEFAULT, 4.0)
     assert told[0] == pytest.approx(told[1])
