@@ -1,4 +1,4 @@
-"""Cost terms by their names in the settings. A new one is one function and one line of `COST_TERMS`.
+"""Cost terms by their names in the settings. CONTRIBUTING.md lists the steps to a new one.
 
 Each term is seconds against an endpoint, below 0 for it. Seconds add up, and each term can be measured by
 itself; ranks would have to be traded against each other in every situation again.

@@ -1,4 +1,4 @@
-"""Every filter by its name in the settings. A new one is one function and one line of `FILTERS`.
+"""Every filter by its name in the settings. CONTRIBUTING.md lists the steps to a new one.
 
 A filter returns the endpoints that pass, in the pool's order; None: all. Unknown is no evidence, so it
 passes.

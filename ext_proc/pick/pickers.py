@@ -1,4 +1,4 @@
-"""Every picker by its name in the settings. A new one is one function and one line of `PICKERS`.
+"""Every picker by its name in the settings. CONTRIBUTING.md lists the steps to a new one.
 
 A picker returns up to `count` positions of candidates, best first.
 """

@@ -1,4 +1,4 @@
-"""From loads to weights: the strategies, their bounds, and the stabiliser."""
+"""From signals to weights: the strategies, their bounds, and the stabiliser."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class FaultSettings(Strict):
 
 
 class WeightSettings(Strict):
-    """How loads become weights."""
+    """How signals become weights."""
 
     strategy: Literal["headroom", "p99", "predictive", "balanced"] = "headroom"
     memory: Memory = "kv"

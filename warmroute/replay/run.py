@@ -12,38 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from warmroute.simulator.metrics import EngineMetrics
-from warmroute.simulator.model import EngineModel, EventKind, Request
+from warmroute.replay.engine import Engine
+from warmroute.simulator.model import EventKind, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from warmroute.replay.policies import Policy
+    from warmroute.replay.policies.policy import Policy
     from warmroute.replay.trace import Trace, TraceRequest
     from warmroute.simulator.model import EngineConfig, Handle
 
 _TIMER: Final = 0
 _ENGINE: Final = 1
 _ARRIVAL: Final = 2
-
-
-class Engine:
-    """A simulated replica with its metrics page."""
-
-    __slots__ = ("busy_seconds", "metrics", "model", "wake")
-
-    def __init__(self, config: EngineConfig) -> None:
-        self.metrics = EngineMetrics(config.limit_tokens)
-        self.busy_seconds = 0.0
-        self.model = EngineModel(config, self._on_step)
-        self.wake = 0
-        """Number of the newest timer: older ones are void."""
-
-    def _on_step(self, seconds: float, prefill_tokens: int, decodes: int) -> None:
-        self.busy_seconds += seconds
-        self.metrics.on_step(seconds, prefill_tokens, decodes)
 
 
 class _Sent(NamedTuple):

@@ -1,1 +1,1 @@
-"""Formulas: loads to scores to shares to integers. Pure, numpy over the whole fleet."""
+"""Formulas: signals to scores to shares to integers. Pure, numpy over the whole fleet."""

@@ -1,4 +1,4 @@
-"""The strategies by name: a new one is a file next to `headroom.py` and a line below."""
+"""The strategies by name. CONTRIBUTING.md lists the steps to a new one."""
 
 from __future__ import annotations
 

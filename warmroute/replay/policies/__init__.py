@@ -10,8 +10,8 @@ from warmroute.replay.policies.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from warmroute.replay.engine import Engine
     from warmroute.replay.policies.policy import Plan
-    from warmroute.replay.run import Engine
 
 __all__ = ["POLICIES", "Policy"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warmroute.replay.run import Engine
+    from warmroute.replay.engine import Engine
     from warmroute.replay.trace import TraceRequest
     from warmroute.simulator.model import EngineConfig
 

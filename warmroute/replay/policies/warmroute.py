@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ext_proc.director.traffic import Token
+    from warmroute.replay.engine import Engine
     from warmroute.replay.policies.policy import Plan
-    from warmroute.replay.run import Engine
     from warmroute.replay.trace import TraceRequest
 
 _HEADERS: Final = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "application/json"}
