@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -27,25 +27,40 @@ if TYPE_CHECKING:
 
     from warmroute.replay.figures import Figures, Interval
 
+
+class _Column(NamedTuple):
+    title: str
+    form: str
+    rank: int
+    """A narrow terminal leaves out the highest."""
+
+
 _COLUMNS: Final = {
-    "TTFT p50": ("ttft_p50", "{:.3f}"),
-    "p90": ("ttft_p90", "{:.3f}"),
-    "p99": ("ttft_p99", "{:.2f}"),
-    "e2e p50": ("e2e_p50", "{:.1f}"),
-    "e2e p99": ("e2e_p99", "{:.1f}"),
-    "slowdown p99": ("slowdown_p99", "{:.1f}"),
-    "hit": ("hit_ratio", "{:.1%}"),
-    "busiest": ("busiest_over_mean", "{:.2f}"),
-    "goodput": ("goodput", "{:.1%}"),
+    "ttft_p50": _Column("TTFT p50", "{:.3f}", 1),
+    "ttft_p90": _Column("TTFT p90", "{:.3f}", 0),
+    "ttft_p99": _Column("TTFT p99", "{:.2f}", 2),
+    "e2e_p50": _Column("E2E p50", "{:.1f}", 6),
+    "e2e_p99": _Column("E2E p99", "{:.1f}", 3),
+    "slowdown_p99": _Column("slowdown", "{:.1f}", 4),
+    "hit_ratio": _Column("hits", "{:.1%}", 0),
+    "busiest_over_mean": _Column("busiest", "{:.2f}", 5),
+    "goodput": _Column("goodput", "{:.1%}", 7),
 }
 _MORE_IS_BETTER: Final = frozenset({"hit_ratio", "goodput"})
+_POLICY_WIDTH: Final = 16
+_COLUMN_WIDTH: Final = 10
+_INTERVAL_WIDTH: Final = 9
+_LEGEND: Final = (
+    "Seconds. TTFT: time to first token, E2E: to the last. Slowdown: p99 of TTFT over that of the same"
+    " request alone on an idle replica. Busiest: tokens of the busiest replica over the mean. *: best."
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.epilog = (
-        "Times are in seconds. The best figure of each column is marked with *. Example:"
-        " warmroute replay conversation_trace.jsonl --replicas 8 --rate 2 --compare"
+        "Example: warmroute replay conversation_trace.jsonl --replicas 8 --rate 2 --compare. Exit status: 0"
+        " replayed, 2 the trace or an argument cannot be used."
     )
     parser.add_argument("trace", type=Path, help="a trace: a file, or a folder of session files")
     parser.add_argument("--format", choices=sorted(FORMATS), default="", help="default: by its first line")
@@ -73,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         WarmrouteError: the trace cannot be read, or an argument is not above 0.
     """
-    for name in ("replicas", "rate", "copies", "seeds", "workers", "kv_tokens", "jobs"):
-        if getattr(args, name) <= 0:
+    for name in ("replicas", "rate", "copies", "seeds", "workers", "kv_tokens", "ttft", "tpot", "jobs"):
+        if not 0 < getattr(args, name) < inf:
             raise WarmrouteError(f"--{name.replace('_', '-')} is {getattr(args, name)}; allowed: above 0")
     policies = tuple(POLICIES) if args.compare else tuple(dict.fromkeys(args.policy or ("warmroute",)))
     trace = read_trace(args.trace, args.format, args.most)
@@ -116,29 +131,37 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"trace": trace.name, "requests": len(trace.requests), "policies": _plain(results)}))
     else:
-        Console().print(table(results, args.seeds))
+        console = Console()
+        console.print(table(results, console.width))
+        console.print(_LEGEND, style="dim")
     return 0
 
 
-def table(results: Mapping[str, Mapping[str, Interval]], seeds: int) -> Table:
-    """Return a row a policy; the best of each column is marked."""
+def table(results: Mapping[str, Mapping[str, Interval]], width: int) -> Table:
+    """Return a row per policy, with as many columns as the width has room for; the best are marked."""
+    with_interval = any(not isnan(result["ttft_p50"].half_width) for result in results.values())
+    each = _COLUMN_WIDTH + (_INTERVAL_WIDTH if with_interval else 0)
+    room = max(2, (width - _POLICY_WIDTH) // each)
+    if with_interval and room < len(_COLUMNS):
+        # Every figure before any interval: `--json` has both.
+        with_interval, room = False, max(2, (width - _POLICY_WIDTH) // _COLUMN_WIDTH)
+    last = sorted(column.rank for column in _COLUMNS.values())[:room][-1]
+    shown = {name: column for name, column in _COLUMNS.items() if column.rank <= last}
     drawn = Table(box=None, pad_edge=False)
-    drawn.add_column("policy")
-    for title in _COLUMNS:
-        drawn.add_column(title, justify="right")
+    drawn.add_column("policy", no_wrap=True)
+    for column in shown.values():
+        drawn.add_column(column.title, justify="right", no_wrap=True)
     best = {
-        field: (max if field in _MORE_IS_BETTER else min)(result[field].mean for result in results.values())
-        for field, _ in _COLUMNS.values()
+        name: (max if name in _MORE_IS_BETTER else min)(result[name].mean for result in results.values())
+        for name in shown
     }
     for policy, result in results.items():
         cells = []
-        for field, form in _COLUMNS.values():
-            mean, half_width = result[field]
-            text = form.format(mean)
-            if seeds > 1 and not isnan(half_width):
-                text += f" ±{form.format(half_width)}"
-            marked = len(results) > 1 and text.split(" ")[0] == form.format(best[field])
-            cells.append(f"{text}*" if marked else f"{text} ")
+        for name, column in shown.items():
+            text = column.form.format(result[name].mean)
+            mark = "*" if len(results) > 1 and text == column.form.format(best[name]) else " "
+            interval = f" ±{column.form.format(result[name].half_width)}" if with_interval else ""
+            cells.append(f"{text}{interval}{mark}")
         drawn.add_row(policy, *cells)
     return drawn
 

@@ -114,7 +114,7 @@ class Warmroute:
         """Pick, as a worker does."""
         self.now = now
         director = self._directors[self._draw.randrange(len(self._directors))]
-        body = HttpRequest(self._body(request), complete=True, attributes=_HEADERS)
+        body = HttpRequest(self._body(number, request), complete=True, attributes=_HEADERS)
         decision = director.pick(body, director.reader.read(body))
         director.book(decision)
         result = decision.result
@@ -165,7 +165,7 @@ class Warmroute:
             elsewhere = self._store.in_flight(str(number))
             store.publish(replace(view, in_flight_elsewhere=elsewhere) if elsewhere else view)
 
-    def _body(self, request: TraceRequest) -> bytes:
+    def _body(self, number: int, request: TraceRequest) -> bytes:
         text = request.text
         if text is None:
             parts = list(block_texts(request.blocks, self._plan.block_tokens, self._texts))
@@ -173,7 +173,7 @@ class Warmroute:
             text = "".join(parts)
             if len(text) < size:
                 # What fills no block is its own.
-                text += (f"{id(request):x}-" * ((size - len(text)) // 8 + 1))[: size - len(text)]
+                text += (f"{number:07x}-" * ((size - len(text)) // 8 + 1))[: size - len(text)]
             if len(self._texts) > _MOST_TEXTS:
                 self._texts.clear()
         return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
