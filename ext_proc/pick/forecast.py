@@ -13,8 +13,7 @@ The predicted time to first token is the sum of the three. `free_at` is our own 
 `queue_depth` the engine's gauge; the larger of the two counts, because each misses requests of the other. The
 prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
 count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
-`demand`). That price rises with the mean queue, by `cold_price_rise` a second: the more requests wait, the
-more of them the work delays.
+`demand`).
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class Forecaster:
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._attention_per_byte = cost.attention_per_token / cost.bytes_per_token
-        self._cold_price_rise = cost.cold_price_rise
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
@@ -82,15 +80,13 @@ class Forecaster:
         factor = work_factor(request.text_bytes, cold_bytes, self._attention_per_byte)
         seconds_per_byte: NDArray[np.float64] = self.seconds_per_byte * factor
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
-        queue = self.queue(request.now, cold)
         bytes_at_price = self._priced(request, matched)
         if bytes_at_price is None:
             bytes_at_price = self._cold_price * cold_bytes
-        rise = 1.0 + self._cold_price_rise * (queue.sum().item() / queue.size)
-        priced = bytes_at_price * (seconds_per_byte * rise)
-        return Forecast(matched, cold, priced, queue, self.load())
+        priced = bytes_at_price * seconds_per_byte
+        return Forecast(matched, cold, priced, self.queue(request.now, cold), self.load())
 
-    def mean_cold_seconds(self, text_bytes: int, cold_bytes: float) -> float:
+    def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
         """Return what a prompt's cold part takes at the candidates' mean rate."""
         factor = work_factor(text_bytes, cold_bytes, self._attention_per_byte)
         return float(cold_bytes * factor * self.seconds_per_byte.mean())

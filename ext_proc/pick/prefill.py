@@ -106,11 +106,14 @@ class Prefill:
         if not measured.any():
             return np.full(measured.size, default)
         tokens, seconds, requests, nbytes, work = sums[:, measured]
-        # Without requests of ours, the prompts of the others give the length.
-        usual, usual_work = sums[3:].sum(axis=1) / max(sums[2].sum(), 1.0)
-        few = _USUAL_REQUESTS
-        mean = np.maximum((nbytes + few * usual) / (requests + few) / bytes_per_token, 1.0)
-        longer = np.maximum((work + few * usual_work) / np.maximum(nbytes + few * usual, 1.0), 1.0)
+        # Without any request of ours the length of prompts is unknown, and nothing can be taken out.
+        mean, longer = np.full(tokens.size, np.inf), np.ones(tokens.size)
+        if (ours := sums[2].sum()) > 0:
+            # An engine that had none of ours is taken to have the pool's prompts.
+            few = _USUAL_REQUESTS / ours
+            nbytes, work = nbytes + few * sums[3].sum(), work + few * sums[4].sum()
+            mean = np.maximum(nbytes / (requests + _USUAL_REQUESTS) / bytes_per_token, 1.0)
+            longer = np.maximum(work / np.maximum(nbytes, 1.0), 1.0)
         fixed = np.minimum(FIXED_SECONDS * tokens / mean, (1.0 - _LEAST_NET) * seconds)
         logs = np.log(tokens * longer / (seconds - fixed))
         variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0))

@@ -200,7 +200,7 @@ class SchedulerProfile:
             request,
             len(self.candidates.addresses),
             considered,
-            self.forecaster.mean_cold_seconds(request.text_bytes, cold_bytes),
+            self.forecaster.mean_prefill_seconds(request.text_bytes, cold_bytes),
             trial=True,
         )
 

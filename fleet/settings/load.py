@@ -42,7 +42,7 @@ SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
 )
 """Fields whose values errors must not show."""
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
-_EXAMPLES: Final = "; README.md and docs/settings.md have one to begin with"
+_EXAMPLES: Final = "; docs/quickstart.md and docs/settings.md have one to begin with"
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 _PLAIN: Final = "text, numbers, true, false, null, lists and mappings, without YAML's tags"
 _MAX_SHOWN_VALUE: Final = 80

@@ -58,10 +58,13 @@ def test_json_has_every_figure_and_interval(trace: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--rate", "0"], "--rate is 0.0; allowed: above 0"),
-        (["--replicas", "-1"], "--replicas is -1; allowed: above 0"),
-        (["--rate", "nan"], "--rate is nan; allowed: above 0"),
-        (["--ttft", "-1"], "--ttft is -1.0; allowed: above 0"),
+        (["--rate", "0"], "--rate is 0.0; allowed: 0.001 to 1000"),
+        (["--replicas", "-1"], "--replicas is -1; allowed: 1 to 4096"),
+        (["--rate", "nan"], "--rate is nan; allowed: 0.001 to 1000"),
+        (["--ttft", "-1"], "--ttft is -1.0; allowed: 0.001 to 1e+06"),
+        (["--most", "0"], "--most is 0; allowed: 1 to"),
+        (["--kv-tokens", "1"], "--kv-tokens is 1; allowed: 512 to"),
+        (["--kv-tokens", "2048"], "has 2065 tokens; allowed: 2048, the smaller of --kv-tokens"),
     ],
 )
 def test_wrong_argument_is_named(

@@ -62,14 +62,30 @@ def test_attention_of_long_prompts_is_no_slowness(tokens: float) -> None:
     assert engines.rates() == pytest.approx([22_000.0] * 2, rel=0.05)
 
 
+def test_rate_holds_while_our_requests_fade() -> None:
+    """A worker without requests of its own believes what the engines report."""
+    prefill, rates = Prefill(2), np.full(2, 20_000.0)
+    for position in range(2):
+        prefill.note(position, 8_000.0, 8_000.0)
+    for minute in range(120):
+        prefill.learn(rates, np.full(2, 0.5), NOW + 60 * minute)
+        if minute:
+            assert prefill.rates(slice(None), 5_000.0, 4.0) == pytest.approx(rates, rel=0.15)
+    unused = Prefill(2)
+    for second in range(60):
+        unused.learn(rates, np.full(2, 0.5), NOW + second)
+    assert unused.rates(slice(None), 5_000.0, 4.0) == pytest.approx(rates)
+
+
 def test_fixed_time_leaves_a_part_of_the_seconds() -> None:
-    """An engine whose steps are shorter than the fixed time has no infinite rate."""
-    prefill = Prefill(1)
-    prefill.learn(np.array([1_000.0]), np.zeros(1), NOW)
+    """Steps shorter than the fixed time would leave less than nothing: the settings' rate holds."""
+    prefill, rates = Prefill(1), np.array([5_000.0])
+    prefill.learn(rates, np.zeros(1), NOW)
     for _ in range(20):
-        prefill.note(0, 4.0, 4.0)
-    prefill.learn(np.array([1_000.0]), np.array([1_000.0]), NOW + 1.0)
-    assert prefill.rates(slice(None), 4_000.0, 4.0)[0] == pytest.approx(4_000.0, rel=0.05)
+        prefill.note(0, 4.0 * 40, 4.0 * 40)
+    for second in range(1, 200):
+        prefill.learn(rates, np.ones(1), NOW + second)
+    assert prefill.rates(slice(None), DEFAULT, 4.0)[0] == pytest.approx(DEFAULT)
 
 
 def test_equal_engines_that_noise_tells_apart_have_one_rate() -> None:

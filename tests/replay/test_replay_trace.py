@@ -93,18 +93,48 @@ def test_text_is_the_same_for_the_same_block() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "its first line"),
-        ('{"a": 1}\n', "its first line"),
-        ('{"timestamp": 0, "input_length": 4, "hash_ids": [0]}\n', "no mooncake trace"),
+        ("", "the first line"),
+        ('{"a": 1}\n', "the first line"),
+        ('{"timestamp": 0, "input_length": 4, "hash_ids": [0]}\n', ":1: .*output_length"),
+        (MOONCAKE + "\n" + '{"timestamp": NaN, "input_length": 4, "hash_ids": [0]}\n', ":4: "),
+        (MOONCAKE.replace("1300", "-1"), ":1: .*input_length"),
+        (MOONCAKE.replace("1300", "1e30"), ":1: .*input_length"),
+        (MOONCAKE.replace("[0, 1, 2]", '["a"]'), ":1: .*hash_ids"),
+        (MOONCAKE.replace("[0, 1, 2]", "[0]"), ":1: 1 hash_ids for 1300 tokens; allowed: 2"),
+        (MOONCAKE.replace('0, "input', '1e30, "input'), ":1: .*timestamp"),
+        ('{"hash_ids": ' + "[" * 5000, ":1: "),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request"),
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "no azure trace"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", ":2: needs TIMESTAMP"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,-1\n", ":2: 1 and -1 tokens"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46," + "9" * 30 + ",1\n", ":2: "),
+        ('{"timestamp": 1, "input": ["a"], "output": ""}\n', ":1: .*input"),
+        ("\udc8b{", "no UTF-8"),
     ],
 )
 def test_unreadable_trace_says_why(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "trace").write_text(content)
+    (tmp_path / "trace").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(TraceError, match=says):
         read_trace(tmp_path / "trace")
 
 
-def test_order_of_an_empty_trace() -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"none\.jsonl: no such file"):
+        read_trace(tmp_path / "none.jsonl")
+    with pytest.raises(TraceError, match=str(tmp_path)):
+        read_trace(tmp_path)
+
+
+def test_blank_lines_and_a_byte_order_mark_pass(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("\ufeff" + MOONCAKE + "\n\n")
+    assert len(read_trace(tmp_path / "trace").requests) == 2
+
+
+def test_copies_of_one_moment() -> None:
+    trace = Trace("x", 16, (TraceRequest(0.0, 10, 1, ()),))
+    assert len(trace.copies(3, seed=1).requests) == 3
     assert Trace("x", 16, ()).seconds == 0.0
+
+
+def test_rate_shortens_the_clients_own_time() -> None:
+    requests = TraceRequest(0.0, 10, 1, ()), TraceRequest(5.0, 10, 1, (), after=0, gap=4.0)
+    assert Trace("x", 16, requests).at_rate(4.0, seed=1).requests[1].gap == 1.0

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from math import inf, isnan
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fleet.errors import WarmrouteError
 from warmroute.replay.figures import Limits, over_seeds
-from warmroute.replay.job import Job, run_job
+from warmroute.replay.job import Job, begin_process, check_fits, run_job
 from warmroute.replay.policies import POLICIES
 from warmroute.replay.trace import FORMATS, read_trace
-from warmroute.simulator.fits import DEFAULT_FIT, fit_names
+from warmroute.simulator.fits import fit_names
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from warmroute.replay.figures import Figures, Interval
+    from warmroute.replay.trace import Trace
 
 
 class _Column(NamedTuple):
@@ -50,6 +51,14 @@ _MORE_IS_BETTER: Final = frozenset({"hit_ratio", "goodput"})
 _POLICY_WIDTH: Final = 16
 _COLUMN_WIDTH: Final = 10
 _INTERVAL_WIDTH: Final = 9
+_RANGES: Final = {
+    "rate": (1e-3, 1e3),
+    "kv_tokens": (512, 1e9),
+    "ttft": (1e-3, 1e6),
+    "tpot": (1e-6, 1e6),
+    "replicas": (1, 4096),
+    "workers": (1, 64),
+}
 _LEGEND: Final = (
     "Seconds. TTFT: time to first token, E2E: to the last. Slowdown: p99 of TTFT over that of the same"
     " request alone on an idle replica. Busiest: tokens of the busiest replica over the mean. *: best."
@@ -59,26 +68,33 @@ _LEGEND: Final = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.epilog = (
-        "Example: warmroute replay conversation_trace.jsonl --replicas 8 --rate 2 --compare. Exit status: 0"
-        " replayed, 2 the trace or an argument cannot be used."
+        "Example: warmroute replay conversation_trace.jsonl --replicas 8 --rate 2 --compare. Formats and"
+        " figures: docs/replay.md. Exit status: 0 replayed, 2 the trace or an argument cannot be used."
     )
     parser.add_argument("trace", type=Path, help="a trace: a file, or a folder of session files")
     parser.add_argument("--format", choices=sorted(FORMATS), default="", help="default: by its first line")
-    parser.add_argument(
-        "--policy", action="append", choices=sorted(POLICIES), help="default: warmroute; may be repeated"
+    policies = parser.add_mutually_exclusive_group()
+    policies.add_argument(
+        "--policy", action="append", choices=sorted(POLICIES), help="default warmroute; may be repeated"
     )
-    parser.add_argument("--compare", action="store_true", help="every policy, side by side")
-    parser.add_argument("--replicas", type=int, default=8, metavar="N", help="engines, default 8")
-    parser.add_argument("--rate", type=float, default=1.0, metavar="X", help="times the trace's own rate")
-    parser.add_argument("--copies", type=int, default=1, metavar="N", help="copies that share no prefix")
-    parser.add_argument("--most", type=int, metavar="N", help="only the first N requests")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each policy, default 1")
+    policies.add_argument("--compare", action="store_true", help="every policy, side by side")
+    default = Job("warmroute")
+    parser.add_argument("--replicas", type=int, default=default.replicas, metavar="N", help="default 8")
+    parser.add_argument("--rate", type=float, default=1.0, metavar="X", help="multiple of the trace's rate")
+    parser.add_argument(
+        "--copies", type=int, default=1, metavar="N", help="copies of it at once; they share no prefix"
+    )
+    parser.add_argument("--most", type=int, metavar="N", help="only the first N requests of the file")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repetitions with other jitter")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="ext_proc workers, default 1")
-    parser.add_argument("--gpu", choices=fit_names(), default=DEFAULT_FIT, help=f"default {DEFAULT_FIT}")
-    parser.add_argument("--kv-tokens", type=int, default=700_000, metavar="N", help="of one engine's cache")
-    parser.add_argument("--ttft", type=float, default=2.0, metavar="S", help="limit of the goodput")
-    parser.add_argument("--tpot", type=float, default=0.1, metavar="S", help="the same, by output token")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    parser.add_argument("--gpu", choices=fit_names(), default=default.gpu, help=f"default {default.gpu}")
+    parser.add_argument(
+        "--kv-tokens", type=int, default=default.kv_tokens, metavar="N", help="of a replica, default 700000"
+    )
+    parser.add_argument("--ttft", type=float, default=2.0, metavar="S", help="limit of goodput, default 2")
+    parser.add_argument("--tpot", type=float, default=0.1, metavar="S", help="per output token, default 0.1")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--jobs", type=int, default=cores, metavar="N", help="processes, default all cores")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -86,14 +102,11 @@ def run(args: argparse.Namespace) -> int:
     """Replay and print.
 
     Raises:
-        WarmrouteError: the trace cannot be read, or an argument is not above 0.
+        WarmrouteError: the trace cannot be read, or an argument is out of range.
     """
-    for name in ("replicas", "rate", "copies", "seeds", "workers", "kv_tokens", "ttft", "tpot", "jobs"):
-        if not 0 < getattr(args, name) < inf:
-            raise WarmrouteError(f"--{name.replace('_', '-')} is {getattr(args, name)}; allowed: above 0")
+    _check_arguments(args)
     policies = tuple(POLICIES) if args.compare else tuple(dict.fromkeys(args.policy or ("warmroute",)))
     trace = read_trace(args.trace, args.format, args.most)
-    limits = Limits(args.ttft, args.tpot)
     jobs = [
         Job(
             policy=policy,
@@ -104,37 +117,70 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers,
             gpu=args.gpu,
             kv_tokens=args.kv_tokens,
-            limits=limits,
+            limits=Limits(args.ttft, args.tpot),
         )
         for seed in range(1, args.seeds + 1)
         for policy in policies
     ]
+    check_fits(trace, jobs[0])
     by_policy: dict[str, list[Figures]] = {policy: [] for policy in policies}
-    with (
-        Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        ) as progress,
-        ProcessPoolExecutor(min(args.jobs, len(jobs))) as pool,
-    ):
-        task = progress.add_task(f"{len(trace.requests)} requests", total=len(jobs))
-        futures = {pool.submit(run_job, trace, job): job for job in jobs}
-        for future in as_completed(futures):
-            by_policy[futures[future].policy].append(future.result())
-            progress.advance(task)
+    for job, result in zip(jobs, _results(trace, jobs, args.jobs), strict=True):
+        by_policy[job.policy].append(result)
     results = {policy: over_seeds(runs) for policy, runs in by_policy.items()}
     if args.json:
         print(json.dumps({"trace": trace.name, "requests": len(trace.requests), "policies": _plain(results)}))
-    else:
-        console = Console()
-        console.print(table(results, console.width))
-        console.print(_LEGEND, style="dim")
+        return 0
+    console = Console()
+    console.print(
+        f"{len(trace.requests) * args.copies} requests of {trace.name}, {args.rate:g} times its rate, on"
+        f" {args.replicas} replicas ({args.gpu}, {args.kv_tokens} KV tokens each)"
+    )
+    console.print(table(results, console.width))
+    console.print(_LEGEND, style="dim")
     return 0
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    for name in (
+        "replicas",
+        "rate",
+        "copies",
+        "seeds",
+        "workers",
+        "kv_tokens",
+        "ttft",
+        "tpot",
+        "jobs",
+        "most",
+    ):
+        value, (least, largest) = getattr(args, name), _RANGES.get(name, (1, 100_000))
+        if value is not None and not least <= value <= largest:
+            option = name.replace("_", "-")
+            raise WarmrouteError(f"--{option} is {value}; allowed: {least:g} to {largest:g}")
+
+
+def _results(trace: Trace, jobs: Sequence[Job], processes: int) -> list[Figures]:
+    """Replay in a pool of processes, with a progress bar on a terminal."""
+    requests = multiprocessing.Value("Q")
+    total = len(jobs) * len(trace.requests) * jobs[0].copies
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    pool = ProcessPoolExecutor(
+        min(processes, len(jobs)), initializer=begin_process, initargs=(trace, requests)
+    )
+    console = Console(stderr=True)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task(f"{len(jobs)} replays", total=total)
+            futures = [pool.submit(run_job, job) for job in jobs]
+            waiting = set(futures)
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+                progress.update(task, completed=requests.value)
+                for future in done:
+                    future.result()
+            return [future.result() for future in futures]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def table(results: Mapping[str, Mapping[str, Interval]], width: int) -> Table:
@@ -152,18 +198,24 @@ def table(results: Mapping[str, Mapping[str, Interval]], width: int) -> Table:
     for column in shown.values():
         drawn.add_column(column.title, justify="right", no_wrap=True)
     best = {
-        name: (max if name in _MORE_IS_BETTER else min)(result[name].mean for result in results.values())
-        for name in shown
+        name: _best(name, column, [result[name].mean for result in results.values()])
+        for name, column in shown.items()
     }
     for policy, result in results.items():
         cells = []
         for name, column in shown.items():
             text = column.form.format(result[name].mean)
-            mark = "*" if len(results) > 1 and text == column.form.format(best[name]) else " "
+            mark = "*" if text == best[name] else " "
             interval = f" ±{column.form.format(result[name].half_width)}" if with_interval else ""
             cells.append(f"{text}{interval}{mark}")
         drawn.add_row(policy, *cells)
     return drawn
+
+
+def _best(name: str, column: _Column, means: Sequence[float]) -> str:
+    """Return the best mean as the table shows it; empty where most policies have it."""
+    best = column.form.format((max if name in _MORE_IS_BETTER else min)(means))
+    return best if 2 * sum(column.form.format(mean) == best for mean in means) <= len(means) else ""
 
 
 def _plain(results: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, Sequence[float | None]]]:

@@ -15,8 +15,27 @@ if TYPE_CHECKING:
 
     from warmroute.replay.run import Outcome
 
-_T_975: Final = (nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t for a two-sided 95 %, by degrees of freedom; from there on 1.96 is near."""
+_T_975: Final = (
+    *(nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
+    *(
+        2.131,
+        2.120,
+        2.110,
+        2.101,
+        2.093,
+        2.086,
+        2.080,
+        2.074,
+        2.069,
+        2.064,
+        2.060,
+        2.056,
+        2.052,
+        2.048,
+        2.045,
+    ),
+)
+"""Student's t for a two-sided 95 %, by degrees of freedom; beyond them the last one is close enough."""
 
 
 class Figures(NamedTuple):
@@ -96,7 +115,7 @@ def _interval(values: Sequence[float]) -> Interval:
     count = len(values)
     if count < 2:
         return Interval(values[0], nan)
-    t = _T_975[count - 1] if count - 1 < len(_T_975) else 1.96
+    t = _T_975[count - 1] if count - 1 < len(_T_975) else 2.045
     return Interval(fmean(values), t * stdev(values) / sqrt(count))
 
 

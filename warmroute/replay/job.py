@@ -1,4 +1,4 @@
-"""One replay as a job of its own process."""
+"""One replay as a job of a pool of processes."""
 
 from __future__ import annotations
 
@@ -9,54 +9,102 @@ from warmroute.replay.figures import Limits, figures
 from warmroute.replay.policies import POLICIES
 from warmroute.replay.policies.policy import Plan
 from warmroute.replay.run import replay
-from warmroute.replay.trace import MOONCAKE_STEP_SECONDS
-from warmroute.simulator.fits import timing
+from warmroute.replay.trace import MOONCAKE_STEP_SECONDS, TraceError
+from warmroute.simulator.fits import DEFAULT_FIT, timing
 from warmroute.simulator.model import EngineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from multiprocessing.sharedctypes import Synchronized
 
     from warmroute.replay.figures import Figures
     from warmroute.replay.run import Outcome
     from warmroute.replay.trace import Trace
 
 _COPY_SEED: Final = 1_000_003
+"""Copies of one seed begin elsewhere than those of the next."""
+_COUNT_STEP: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is replayed."""
+    """Parameters of one replay."""
 
     policy: str
     seed: int = 1
     replicas: int = 8
     rate: float = 1.0
-    """Times the trace's own."""
+    """Multiple of the trace's own."""
     copies: int = 1
+    """Copies of the trace at once; they share no prefix."""
     workers: int = 1
-    gpu: str = "h100_sxm/tp4"
+    """Of ext_proc."""
+    gpu: str = DEFAULT_FIT
+    """Name of the engines' timing."""
     kv_tokens: int = 700_000
+    """Of each engine's KV cache."""
     limits: Limits = field(default_factory=Limits)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of Warmroute's own picks: parts of a settings file."""
 
 
-def outcome_of(trace: Trace, job: Job) -> Outcome:
-    """Replay a job."""
+def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambda _count: None) -> Outcome:
+    """Replay a trace as a job says.
+
+    Raises:
+        TraceError: a request does not fit into the engine's cache or the model's context.
+    """
     if job.copies > 1:
         trace = trace.copies(job.copies, job.seed * _COPY_SEED)
-    jitter = MOONCAKE_STEP_SECONDS if trace.coarse else 0.0
-    trace = trace.at_rate(job.rate, job.seed, jitter)
+    trace = trace.at_rate(job.rate, job.seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
     config = EngineConfig(
         timing=timing(job.gpu),
-        num_blocks=job.kv_tokens // trace.block_tokens,
+        num_blocks=max(1, job.kv_tokens // trace.block_tokens),
         block_tokens=trace.block_tokens,
         report_tokens=False,
     )
     plan = Plan(trace.block_tokens, config, job.seed, settings=job.settings, workers=job.workers)
-    return replay(trace, lambda engines: POLICIES[job.policy](engines, plan), config, job.replicas)
+    return replay(
+        trace, lambda engines: POLICIES[job.policy](engines, plan), config, job.replicas, on_request
+    )
 
 
-def run_job(trace: Trace, job: Job) -> Figures:
-    """Replay a job and compute its figures."""
-    return figures(outcome_of(trace, job), job.limits)
+def check_fits(trace: Trace, job: Job) -> None:
+    """Check every request against the engine's limits.
+
+    Raises:
+        TraceError: one is too long.
+    """
+    limit = min(job.kv_tokens // trace.block_tokens * trace.block_tokens, EngineConfig().max_model_tokens)
+    for request in trace.requests:
+        tokens = request.prompt_tokens + request.output_tokens
+        if tokens > limit:
+            raise TraceError(
+                f"the request at {request.at:g} s has {tokens} tokens; allowed: {limit}, the smaller of"
+                f" --kv-tokens and the model's {EngineConfig().max_model_tokens}"
+            )
+
+
+_trace: Trace | None = None
+_requests: Synchronized[int] | None = None
+
+
+def begin_process(trace: Trace, requests: Synchronized[int]) -> None:
+    """Take what all jobs of a process share: the trace, and the count of requests for the progress bar."""
+    global _trace, _requests
+    _trace, _requests = trace, requests
+
+
+def run_job(job: Job) -> Figures:
+    """Replay a job in a process that `begin_process` has prepared."""
+    assert _trace is not None
+    counter, counted = _requests, 0
+
+    def count(sent: int) -> None:
+        nonlocal counted
+        if counter is not None and sent - counted >= _COUNT_STEP:
+            with counter.get_lock():
+                counter.value += sent - counted
+            counted = sent
+
+    return figures(replay_job(_trace, job, count), job.limits)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _TIMER: Final = 0
 _ENGINE: Final = 1
-_ARRIVAL: Final = 2
+_IDLE_SECONDS: Final = 60.0
+"""Of a fleet without requests, of which only the last half is replayed: pages and windows are at rest."""
 
 
 class _Sent(NamedTuple):
@@ -65,11 +66,13 @@ def replay(
     make_policy: Callable[[Sequence[Engine]], Policy],
     config: EngineConfig,
     replicas: int,
+    on_request: Callable[[int], None] = lambda _count: None,
 ) -> Outcome:
-    """Run a trace to the end of its last request."""
+    """Run a trace to the end of its last request. `on_request` gets the number of requests sent so far."""
     run = _Run(trace.requests, make_policy, [Engine(config) for _ in range(replicas)])
     while run.left:
         run.step()
+        on_request(len(run.sent))
     return run.outcome(config)
 
 
@@ -86,32 +89,47 @@ class _Run:
         self._requests = requests
         self._engines = engines
         self._policy = policy = make_policy(engines)
-        self._sent: list[_Sent] = []
+        self.sent: list[_Sent] = []
         self._number_of: dict[Handle, int] = {}
         self._follows: dict[int, list[int]] = {}
         for number, request in enumerate(requests):
             if request.after >= 0:
                 self._follows.setdefault(request.after, []).append(number)
-        timers = [(at, _TIMER, number, 0) for number, at in enumerate(policy.timers())]
-        first = [(r.at, _ARRIVAL, number, 0) for number, r in enumerate(requests) if r.after < 0]
-        self._heap: list[tuple[float, int, int, int]] = [*timers, *first]
+        self._arrivals = [
+            (request.at, number) for number, request in enumerate(requests) if request.after < 0
+        ]
+        heapify(self._arrivals)
+        self._heap = [(at, _TIMER, number, 0) for number, at in enumerate(policy.timers())]
         heapify(self._heap)
 
     def step(self) -> None:
         """Let the next thing happen."""
         at, kind, number, version = self._heap[0]
-        if kind == _TIMER:
+        if self._arrivals and self._arrivals[0][0] < at:
+            arrived_at, number = heappop(self._arrivals)
+            self._send(number, arrived_at)
+        elif kind == _TIMER:
+            if self._skip_idle_time(at):
+                return
             if number < len(self._engines):
                 # What is read of an engine is of this moment.
                 self._report(number, at)
             heapreplace(self._heap, (self._policy.ring(number, at), kind, number, 0))
-            return
-        heappop(self._heap)
-        if kind == _ARRIVAL:
-            self._send(number, at)
-        elif version == self._engines[number].wake:
-            self._report(number, at)
-            self._wake(number)
+        else:
+            heappop(self._heap)
+            if version == self._engines[number].wake:
+                self._report(number, at)
+                self._wake(number)
+
+    def _skip_idle_time(self, now: float) -> bool:
+        """Move all timers to shortly before the next arrival, if nothing is in flight and it is far away."""
+        in_flight = len(self.sent) - (len(self._requests) - self.left)
+        if in_flight or self._arrivals[0][0] < now + _IDLE_SECONDS:
+            return False
+        later = self._arrivals[0][0] - now - _IDLE_SECONDS / 2
+        self._heap = [(at + later, _TIMER, number, 0) for at, kind, number, _ in self._heap if kind == _TIMER]
+        heapify(self._heap)
+        return True
 
     def _send(self, number: int, at: float) -> None:
         request = self._requests[number]
@@ -120,7 +138,7 @@ class _Run:
         prompt = Request(request.prompt_tokens, request.output_tokens, request.blocks)
         handle = self._engines[index].model.submit(prompt, at)
         self._number_of[handle] = number
-        self._sent.append(_Sent(handle, index, predicted))
+        self.sent.append(_Sent(handle, index, predicted))
         self._wake(index)
 
     def _wake(self, index: int) -> None:
@@ -143,11 +161,11 @@ class _Run:
                 self._policy.finished(number, event.at)
                 for following in self._follows.get(number, ()):
                     at = max(now, event.at + self._requests[following].gap)
-                    heappush(self._heap, (at, _ARRIVAL, following, 0))
+                    heappush(self._arrivals, (at, following))
 
     def outcome(self, config: EngineConfig) -> Outcome:
         """Return what came of each request."""
-        handles = [sent.handle for sent in self._sent]
+        handles = [sent.handle for sent in self.sent]
         at = np.array([handle.arrived_at for handle in handles])
         first = np.array([handle.first_token_at for handle in handles], np.float64)
         ends = np.array([handle.finished_at for handle in handles], np.float64)
@@ -158,7 +176,7 @@ class _Run:
             tokens: config.timing.prefill(tokens, config.max_batched_tokens)
             for tokens in {handle.request.prompt_tokens for handle in handles}
         }
-        where = np.array([sent.engine for sent in self._sent])
+        where = np.array([sent.engine for sent in self.sent])
         more = outputs > 1
         tpot = np.divide(ends - first, outputs - 1, out=np.full(len(at), np.nan), where=more)
         tokens = np.bincount(where, weights=prompts - cached + outputs, minlength=len(self._engines))
@@ -175,6 +193,6 @@ class _Run:
             output_tokens=outputs,
             busy_seconds=np.array([engine.busy_seconds for engine in self._engines]),
             engine_tokens=tokens,
-            predicted=np.array([sent.predicted for sent in self._sent]),
+            predicted=np.array([sent.predicted for sent in self.sent]),
             seconds=float(ends.max() - at[0]),
         )

@@ -1,33 +1,39 @@
-"""Traces: what was asked when, in four formats, as one shape.
+"""Traces: requests with their times, in three formats, as one shape.
 
-A trace's blocks are runs of `block_tokens` tokens whose identity stands for all that precedes them too, so
-equal ids mean equal prefixes. A request's blocks cover its full blocks only: what is left of the prompt
-belongs to nobody else.
+A block is a run of `block_tokens` tokens. Its id stands for all tokens before it too, so equal ids mean equal
+prefixes. A request's blocks are those that it fills; the rest of its prompt is its own.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-from datetime import datetime
+from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
+from fleet.cause import cause_of
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 BYTES_PER_TOKEN: Final = 4
 MOONCAKE_BLOCK_TOKENS: Final = 512
 TEXT_BLOCK_TOKENS: Final = 16
 ANSWER_SECONDS_PER_TOKEN: Final = 0.02
-"""What the model took in a recorded session, to tell the client's own time from it."""
+"""Of the model of a recorded session: the rest of the time between its requests is the client's."""
 MOONCAKE_STEP_SECONDS: Final = 3.0
-"""Mooncake's timestamps are rounded to about this: within it requests are spread at random."""
+"""Mooncake's timestamps are rounded to about this: requests are spread within it at random."""
+MAX_TOKENS: Final = 10_000_000
+"""Of one prompt or answer: more is a fault of the trace."""
+MAX_SECONDS: Final = 366 * 86_400.0
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+_BlockId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
 
 
 class TraceError(WarmrouteError):
@@ -44,24 +50,12 @@ class TraceRequest(NamedTuple):
     blocks: tuple[int, ...]
     """Of the prompt's full blocks."""
     text: str | None = None
-    """The prompt, where the trace has it; otherwise text is made from the blocks."""
+    """The prompt, if the trace has it; otherwise the replay makes text from the blocks."""
     session: str = ""
     after: int = -1
-    """The request of the trace whose answer this one waits for; -1: none."""
+    """Index of the request whose answer this one waits for; -1: none."""
     gap: float = 0.0
-    """Seconds from the end of that answer."""
-
-
-def in_order(requests: list[TraceRequest]) -> tuple[TraceRequest, ...]:
-    """Return requests by their times, with what they wait for renumbered."""
-    order = sorted(range(len(requests)), key=lambda number: requests[number].at)
-    place = {number: new for new, number in enumerate(order)}
-    return tuple(
-        requests[number]._replace(after=place[requests[number].after])
-        if requests[number].after >= 0
-        else requests[number]
-        for number in order
-    )
+    """Seconds between the end of that answer and this request."""
 
 
 class Trace(NamedTuple):
@@ -79,121 +73,164 @@ class Trace(NamedTuple):
         return self.requests[-1].at - self.requests[0].at if self.requests else 0.0
 
     def at_rate(self, scale: float, seed: int, jitter_seconds: float = 0.0) -> Trace:
-        """Return it `scale` times as fast, each request up to `jitter_seconds` later, in the trace's time."""
+        """Return it `scale` times as fast, clients' own times included.
+
+        Each request is up to `jitter_seconds` late, in the trace's time.
+        """
         draw = Random(seed)
         moved = [
-            request._replace(at=(request.at + draw.uniform(0.0, jitter_seconds)) / scale)
+            request._replace(
+                at=(request.at + draw.uniform(0.0, jitter_seconds)) / scale, gap=request.gap / scale
+            )
             for request in self.requests
         ]
-        return self._replace(requests=in_order(moved))
+        return self._replace(requests=_in_order(moved))
 
     def copies(self, count: int, seed: int) -> Trace:
-        """Return so many times the load: copies that share nothing, each begun at another time."""
-        draw = Random(seed)
+        """Return `count` times the load: copies that share no prefix, each begun at another time."""
+        draw, length = Random(seed), self.seconds or 1.0
         requests: list[TraceRequest] = []
         for copy in range(count):
-            offset, first = draw.uniform(0.0, self.seconds), len(requests)
+            offset, first = draw.uniform(0.0, length), len(requests)
             salt = f"{copy:08x}" * 2
             requests += [
                 request._replace(
-                    # Each copy begins somewhere in the trace and goes on from its begin.
-                    at=(request.at + offset) % self.seconds if request.after < 0 else request.at,
-                    blocks=tuple(block + (copy << 48) for block in request.blocks),
+                    at=(request.at + offset) % length if request.after < 0 else request.at,
+                    blocks=tuple(block ^ (copy << 48) for block in request.blocks),
                     text=None if request.text is None else salt + request.text[len(salt) :],
                     session=f"{request.session}-{copy}",
                     after=request.after + first if request.after >= 0 else -1,
                 )
                 for request in self.requests
             ]
-        return self._replace(requests=in_order(requests))
+        return self._replace(requests=_in_order(requests))
 
-    def part(self, begin: float, end: float) -> Trace:
-        """Return what came in a part of the trace's time, both as shares of it."""
-        first, seconds = self.requests[0].at, self.seconds
-        inside = [
-            request._replace(at=request.at - first - begin * seconds)
-            for request in self.requests
-            if begin * seconds <= request.at - first < end * seconds
-            or (end >= 1 and request.at - first == seconds)
-        ]
-        return self._replace(requests=tuple(inside))
+
+def _in_order(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    """Return requests by their times, with `after` renumbered."""
+    order = sorted(range(len(requests)), key=lambda index: requests[index].at)
+    place = {index: new for new, index in enumerate(order)}
+    return tuple(
+        requests[index]._replace(after=place[requests[index].after])
+        if requests[index].after >= 0
+        else requests[index]
+        for index in order
+    )
+
+
+class _MooncakeLine(msgspec.Struct):
+    timestamp: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS * 1000)]
+    input_length: _Tokens
+    output_length: _Tokens
+    hash_ids: list[_BlockId]
+
+
+class _SessionLine(msgspec.Struct):
+    timestamp: Annotated[float, msgspec.Meta(ge=0, le=1e17)]
+    input: str
+    output: str
+    session_id: str = ""
 
 
 def mooncake(path: Path, most: int | None = None) -> Trace:
-    """Read Mooncake's JSON lines: timestamp in ms, lengths in tokens, ids of blocks of 512 tokens."""
+    """Read JSON lines: timestamp in ms, lengths in tokens, ids of blocks of 512 tokens.
+
+    Raises:
+        TraceError: a line is malformed.
+        OSError: it cannot be read.
+    """
     requests = []
-    for entry in _json_lines(path, most):
-        prompt = int(entry["input_length"])
-        blocks = tuple(entry["hash_ids"][: prompt // MOONCAKE_BLOCK_TOKENS])
-        at = entry["timestamp"] / 1000.0
-        requests.append(TraceRequest(at, max(prompt, 1), max(int(entry["output_length"]), 1), blocks))
-    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, tuple(requests), coarse=True)
+    for number, line in _json_lines(path, _MooncakeLine, most):
+        full = line.input_length // MOONCAKE_BLOCK_TOKENS
+        if len(line.hash_ids) < full:
+            problem = f"{len(line.hash_ids)} hash_ids for {line.input_length} tokens"
+            raise TraceError(f"{path}:{number}: {problem}; allowed: {full}, one for each 512 tokens")
+        blocks, at = tuple(line.hash_ids[:full]), line.timestamp / 1000.0
+        requests.append(TraceRequest(at, max(line.input_length, 1), max(line.output_length, 1), blocks))
+    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, _in_order(requests), coarse=True)
 
 
 def azure(path: Path, most: int | None = None) -> Trace:
-    """Read Azure's CSV: no prefix is known, so no two requests share one."""
-    requests, begin = [], None
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.DictReader(file)):
-            if most is not None and number >= most:
+    """Read CSV with TIMESTAMP, ContextTokens and GeneratedTokens: no two requests share a prefix.
+
+    Raises:
+        TraceError: a line is malformed.
+        OSError: it cannot be read.
+    """
+    requests: list[TraceRequest] = []
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file)
+        for index, row in enumerate(rows):
+            if most is not None and index >= most:
                 break
-            # Seven digits of a second are one more than datetime reads.
-            at = datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp()
-            begin = at if begin is None else begin
-            prompt = max(int(row["ContextTokens"]), 1)
-            first = number << 16
+            try:
+                # Seven digits of a second are one more than datetime reads.
+                at = datetime.fromisoformat(row["TIMESTAMP"][:26]).replace(tzinfo=UTC).timestamp()
+                prompt, output = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+            except (KeyError, TypeError, ValueError) as error:
+                problem = f"needs TIMESTAMP, ContextTokens and GeneratedTokens ({error})"
+                raise TraceError(f"{path}:{rows.line_num}: {problem}") from error
+            if not (0 <= prompt <= MAX_TOKENS and 0 <= output <= MAX_TOKENS):
+                problem = f"{prompt} and {output} tokens; allowed: 0 to {MAX_TOKENS}"
+                raise TraceError(f"{path}:{rows.line_num}: {problem}")
+            first = index << 16
             blocks = tuple(range(first, first + prompt // MOONCAKE_BLOCK_TOKENS))
-            requests.append(TraceRequest(at - begin, prompt, max(int(row["GeneratedTokens"]), 1), blocks))
-    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, tuple(requests))
+            requests.append(TraceRequest(at, max(prompt, 1), max(output, 1), blocks))
+    begin = min((request.at for request in requests), default=0.0)
+    moved = [request._replace(at=request.at - begin) for request in requests]
+    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, _in_order(moved))
 
 
-def sessions(folder: Path, most: int | None = None) -> Trace:
-    """Read JSON lines with text, a file or a folder of files: timestamp in µs, input, output, session."""
-    files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
-    entries = [entry for file in files for entry in _json_lines(file, most)]
-    if not entries:
-        raise TraceError(f"{folder}: no request in it")
-    begin = min(entry["timestamp"] for entry in entries)
+def sessions(path: Path, most: int | None = None) -> Trace:
+    """Read JSON lines with text: timestamp in µs, input, output, session_id; a file, or a folder's `*.jsonl`.
+
+    Raises:
+        TraceError: a line is malformed.
+        OSError: it cannot be read.
+    """
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    lines = sorted(
+        (line for file in files for _, line in _json_lines(file, _SessionLine, None)),
+        key=lambda line: line.timestamp,
+    )[:most]
     requests: list[TraceRequest] = []
     last: dict[str, int] = {}
-    for entry in sorted(entries, key=lambda entry: float(entry["timestamp"])):
-        text, session = entry["input"], entry.get("session_id", "")
-        at, output = (entry["timestamp"] - begin) / 1e6, max(len(entry["output"]) // BYTES_PER_TOKEN, 1)
-        after = last.get(session, -1) if session else -1
+    for line in lines:
+        at = (line.timestamp - lines[0].timestamp) / 1e6
+        output = max(len(line.output) // BYTES_PER_TOKEN, 1)
+        after = last.get(line.session_id, -1) if line.session_id else -1
         gap = 0.0
         if after >= 0:
             before = requests[after]
             gap = max(0.0, at - before.at - before.output_tokens * ANSWER_SECONDS_PER_TOKEN)
-        last[session] = len(requests)
-        prompt, blocks = max(len(text) // BYTES_PER_TOKEN, 1), tuple(chained(text, TEXT_BLOCK_TOKENS))
-        requests.append(TraceRequest(at, prompt, output, blocks, text, session, after, gap))
-    return Trace(folder.stem, TEXT_BLOCK_TOKENS, tuple(requests[:most]))
+        last[line.session_id] = len(requests)
+        data = line.input.encode("utf-8", "surrogatepass")
+        prompt, blocks = max(len(data) // BYTES_PER_TOKEN, 1), tuple(_chained(data))
+        requests.append(TraceRequest(at, prompt, output, blocks, line.input, line.session_id, after, gap))
+    return Trace(path.stem, TEXT_BLOCK_TOKENS, tuple(requests))
 
 
-def chained(text: str, block_tokens: int) -> Iterator[int]:
-    """Yield chained hashes of a text's full blocks."""
-    size, seed = block_tokens * BYTES_PER_TOKEN, 0
-    data = text.encode("utf-8", "surrogatepass")
-    for begin in range(0, len(data) - size + 1, size):
-        seed = xxh3_64_intdigest(data[begin : begin + size], seed)
-        yield seed
-
-
-FORMATS: Final = {"mooncake": mooncake, "azure": azure, "sessions": sessions}
+FORMATS: Final[dict[str, Callable[[Path, int | None], Trace]]] = {
+    "mooncake": mooncake,
+    "azure": azure,
+    "sessions": sessions,
+}
 """By the name on the command line."""
+_MARKS: Final = {"mooncake": '"hash_ids"', "azure": "TIMESTAMP,", "sessions": '"input"'}
 
 
 def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
-    """Read a file or folder; without a format, its first line says which one it has.
+    """Read a file or folder; without a format, its first line tells which one it has.
 
     Raises:
-        TraceError: it has no request, or cannot be read as its format.
+        TraceError: it has no request, or cannot be read.
     """
-    form = form or _form_of(path)
     try:
-        trace = FORMATS[form](path, most)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"{path}: no {form} trace: {type(error).__name__} at {error}") from error
+        trace = FORMATS[form or _form_of(path)](path, most)
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: no UTF-8 text; allowed: an unpacked trace") from error
+    except OSError as error:
+        raise TraceError(cause_of(error) if error.filename else f"{path}: {error.strerror}") from error
     if not trace.requests:
         raise TraceError(f"{path}: no request in it")
     return trace
@@ -202,15 +239,13 @@ def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
 def _form_of(path: Path) -> str:
     if path.is_dir():
         return "sessions"
-    with path.open(encoding="utf-8") as file:
-        line = file.readline()
-    if line.startswith("TIMESTAMP,"):
-        return "azure"
-    if '"hash_ids"' in line:
-        return "mooncake"
-    if '"input"' in line:
-        return "sessions"
-    raise TraceError(f"{path}: its first line is of no format that is read; allowed: {', '.join(FORMATS)}")
+    with path.open(encoding="utf-8-sig") as file:
+        line = file.readline(1 << 20)
+    for form, mark in _MARKS.items():
+        if mark in line:
+            return form
+    allowed = "; ".join(f"{form} has {mark}" for form, mark in _MARKS.items())
+    raise TraceError(f"{path}: the first line is of no known format; allowed: {allowed}")
 
 
 def block_texts(blocks: Sequence[int], block_tokens: int, texts: dict[int, str]) -> Iterable[str]:
@@ -222,9 +257,29 @@ def block_texts(blocks: Sequence[int], block_tokens: int, texts: dict[int, str])
         yield text
 
 
-def _json_lines(path: Path, most: int | None) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file):
-            if most is not None and number >= most:
+def _chained(data: bytes) -> Iterator[int]:
+    """Yield chained hashes of a text's full blocks."""
+    size, seed = TEXT_BLOCK_TOKENS * BYTES_PER_TOKEN, 0
+    for begin in range(0, len(data) - size + 1, size):
+        seed = xxh3_64_intdigest(data[begin : begin + size], seed)
+        yield seed
+
+
+T = TypeVar("T")
+
+
+def _json_lines(path: Path, kind: type[T], most: int | None) -> Iterator[tuple[int, T]]:
+    """Yield the number and content of each line that is not blank."""
+    decoder = msgspec.json.Decoder(kind)
+    count = 0
+    with path.open(encoding="utf-8-sig") as file:
+        for number, text in enumerate(file, 1):
+            if most is not None and count >= most:
                 return
-            yield json.loads(line)
+            if not text.strip():
+                continue
+            count += 1
+            try:
+                yield number, decoder.decode(text)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise TraceError(f"{path}:{number}: {error}") from error
