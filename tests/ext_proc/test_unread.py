@@ -10,12 +10,10 @@ import grpc
 import pytest
 
 from bench.abuse import slow_readers
-from ext_proc import unread as unread_replies
-from ext_proc.unread import STALLED_SECONDS, UnreadError, UnreadReplies
+from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
-from tests.ext_proc.worlds import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +29,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("bodies", MEBI), ("large_bodies", 8 * MEBI)])
-async def test_unread_replies_have_a_limit(
-    kind: str, size: int, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unread_replies, "STALLED_SECONDS", 0.5)
+async def test_unread_replies_have_a_limit(kind: str, size: int, unused_tcp_port: int) -> None:
     stage = Stage(sample_ratio=0.0)
     stage.server.unread = UnreadReplies(LIMIT)
     server, address = (
@@ -100,69 +95,68 @@ class Client:
 HALF = MEBI // 2
 
 
-async def clients(unread: UnreadReplies, *connections: str) -> list[Client]:
-    """Return a client with three replies of half a MiB for each connection."""
-    made = [Client(unread, HALF, HALF, HALF, connection=connection) for connection in connections]
+async def clients(unread: UnreadReplies, *connections: str, replies: int = 3) -> list[Client]:
+    """Return a client with replies of half a MiB for each connection."""
+    made = [Client(unread, *[HALF] * replies, connection=connection) for connection in connections]
     await asyncio.sleep(0)
     return made
 
 
-async def test_client_that_reads_keeps_its_replies() -> None:
-    """An honest stream in the middle of a body, while another client leaves more unread than the limit."""
-    clock = Clock()
-    unread = UnreadReplies(2 * MEBI, clock)
-    (honest,) = await clients(unread, "honest")
-    clock.now += STALLED_SECONDS / 2
-    hostile = await clients(unread, *["hostile"] * 20)
-    unread.drop_stalled()
-    await honest.reads()
-    clock.now += STALLED_SECONDS - 1.0
-    unread.drop_stalled()
-    await honest.reads(2)
-    await honest.writing
-    assert honest.read == 3
-    clock.now += 1.0
-    unread.drop_stalled()
-    assert unread.bytes <= 20 * HALF  # The reply that is being written stays.
-    for each in hostile:
-        await each.reads(3)
-    ended = await asyncio.gather(*(each.writing for each in hostile), return_exceptions=True)
-    assert {type(each) for each in ended} == {UnreadError}
-    assert unread.bytes == 0
-
-
-async def test_worst_connection_loses_its_replies_first() -> None:
-    clock = Clock()
-    unread = UnreadReplies(5 * MEBI, clock)
-    made = await clients(unread, "honest", "hostile", "hostile", "hostile", "hostile")
-    clock.now += STALLED_SECONDS
-    unread.drop_stalled()
+async def ends(made: list[Client]) -> list[type | None]:
+    """Let clients read everything; return the error of each."""
     for each in made:
-        await each.reads(3)
-    assert [each.read for each in made].count(1) == 3
-    assert made[0].read == 3
-    await asyncio.gather(*(each.writing for each in made), return_exceptions=True)
+        await each.reads(20)
+    ended = await asyncio.gather(*(each.writing for each in made), return_exceptions=True)
+    return [type(each) if each is not None else None for each in ended]
 
 
-async def test_new_reply_is_not_refused_while_others_stall() -> None:
-    """A single reply, which gRPC cannot take back, may belong to an honest client as well."""
-    clock = Clock()
-    unread = UnreadReplies(MEBI, clock)
-    hostile = Client(unread, 4 * MEBI, connection="hostile")
-    await asyncio.sleep(0)
-    clock.now += STALLED_SECONDS
-    honest = Client(unread, MEBI, connection="honest")
-    await honest.reads()
-    await honest.writing
-    assert unread.bytes == 4 * MEBI
-    await hostile.reads()
-    await hostile.writing
+async def test_worst_connection_loses_its_replies() -> None:
+    """Above the limit in all, whoever goes above it: the largest streams of the worst connection go."""
+    unread = UnreadReplies(5 * MEBI)
+    honest = await clients(unread, "honest")
+    hostile = await clients(unread, *["hostile"] * 4)
+    assert unread.bytes == 5 * MEBI
+    late = await clients(unread, "late", replies=2)
+    assert unread.bytes <= 5 * MEBI
+    assert await ends(honest + late) == [None, None]
+    assert sorted(map(str, await ends(hostile))) == sorted(map(str, [UnreadError, None, None, None]))
+    assert honest[0].read == 3
     assert unread.bytes == 0
+
+
+async def test_small_streams_of_the_worst_connection_stay() -> None:
+    unread = UnreadReplies(2 * MEBI)
+    small = await clients(unread, "proxy", "proxy", replies=2)
+    large = await clients(unread, "proxy", replies=5)
+    assert await ends(small) == [None, None]
+    assert await ends(large) == [UnreadError]
+    assert large[0].read == 1
+
+
+async def test_standstill_below_the_limit_drops_nothing() -> None:
+    """Time plays no part: clients, or this worker, may stand still for as long as they like."""
+    unread = UnreadReplies(40 * MEBI)
+    made = await clients(unread, *["proxy"] * 40)
+    assert unread.bytes == 40 * MEBI
+    for _ in range(3):
+        for each in made:
+            await each.reads()
+    assert await ends(made) == [None] * 40
+
+
+async def test_reply_in_one_piece_is_never_dropped() -> None:
+    """GRPC cannot take it back, and it counts for nobody."""
+    unread = UnreadReplies(MEBI)
+    hostile = Client(unread, 4 * MEBI, connection="hostile")
+    honest = Client(unread, MEBI, connection="honest")
+    await asyncio.sleep(0)
+    assert unread.bytes == 0
+    assert await ends([hostile, honest]) == [None, None]
 
 
 async def test_ended_stream_leaves_no_bytes() -> None:
-    unread = UnreadReplies(MEBI, Clock())
-    client = Client(unread, HALF)
+    unread = UnreadReplies(MEBI)
+    client = Client(unread, HALF, HALF)
     await asyncio.sleep(0)
     assert unread.bytes == HALF
     client.writing.cancel()
