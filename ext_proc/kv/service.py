@@ -126,7 +126,7 @@ class KvEvents:
         host = endpoint.address.rpartition(":")[0].strip("[]")
         trackers = self.view.add(endpoint.address, ranks=source.ranks, replayable=source.replay_port > 0)
         self._sources[endpoint.address] = source
-        more = self._turns, self._replays, self._metrics, self._clock
+        more = self._turns, self._replays, asyncio.Lock(), self._metrics, self._clock
         self._subscribers[endpoint.address] = [
             asyncio.create_task(
                 RankSubscriber(host, source, rank, tracker, *more).run(),

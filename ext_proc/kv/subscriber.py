@@ -51,10 +51,11 @@ class RankSubscriber:
         tracker: Tracker,
         turns: Turns,
         replays: asyncio.Semaphore,
+        replays_of_endpoint: asyncio.Lock,
         metrics: KvMetrics,
         clock: Callable[[], float],
     ) -> None:
-        """`replays` limits replays at a time over all ranks."""
+        """`replays` limits replays at a time over all ranks; an endpoint's ranks have one of them."""
         self._host = host
         self._port = source.port + rank
         self._replay_port = source.replay_port + rank
@@ -62,6 +63,7 @@ class RankSubscriber:
         self._tracker = tracker
         self._turns = turns
         self._replays = replays
+        self._replays_of_endpoint = replays_of_endpoint
         self._metrics = metrics
         self._clock = clock
         self._work = asyncio.Event()
@@ -157,7 +159,7 @@ class RankSubscriber:
             await self._work.wait()
             self._work.clear()
             while self._tracker.sequence.replay_from is not None:
-                async with self._replays:
+                async with self._replays_of_endpoint, self._replays:
                     await self._replay()
                     await self._drain()
             await self._drain()

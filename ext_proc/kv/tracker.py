@@ -66,6 +66,8 @@ class Tracker:
         """Why the tracker is not settled, otherwise why it is not whole."""
         if not self.connected:
             return f"not connected: {self._trouble}"
+        if self.sequence.replay_from is not None:
+            return "a replay waits for its turn"
         if self.sequence.replaying:
             return "a replay is in progress"
         if not self.sequence.settled:

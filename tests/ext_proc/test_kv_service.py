@@ -15,18 +15,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from ext_proc.app import ExtProcServer
-from ext_proc.kv.service import KvEvents
-from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS
+from ext_proc.kv.metrics import KvMetrics
+from ext_proc.kv.service import REPLAYS_AT_ONCE, KvEvents
+from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS, RankSubscriber
 from ext_proc.kv.view import Freshness
 from fleet.codec import decode_membership, encode_membership
 from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
 from fleet.service.admin import Query
+from fleet.service.turns import Turns
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore, FleetView
 from tests.ext_proc.kv_publisher import LoopClock, Publisher
 from tests.ext_proc.kv_tokenizer import files
-from tests.ext_proc.kv_worlds import batch, located, matched_in, recorded, removed, stored
+from tests.ext_proc.kv_worlds import World, batch, located, matched_in, recorded, removed, stored
 from warmroute.cli.view.explanation import explained
 
 if TYPE_CHECKING:
@@ -498,3 +500,31 @@ def test_event_sources_reach_workers_over_the_control_stream() -> None:
 def test_settings_that_cannot_be_are_refused(pool: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"kv_events|chat_template|tokenizer"):
         settings_of(**pool)
+
+
+async def test_replays_of_one_endpoint_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank of a hostile engine needs a replay that never ends."""
+    world = World()
+    begun: list[str] = []
+
+    async def endless(subscriber: RankSubscriber) -> None:
+        begun.append(subscriber._host)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(RankSubscriber, "_replay", endless)
+    replays, metrics = asyncio.Semaphore(REPLAYS_AT_ONCE), KvMetrics(CollectorRegistry())
+    shared = Turns(world.clock), replays
+    tasks = []
+    for host, ranks in (("hostile", REPLAYS_AT_ONCE), ("honest", 1)):
+        more = *shared, asyncio.Lock(), metrics, world.clock
+        for rank, tracker in enumerate(world.join(host, ranks=ranks)):
+            subscriber = RankSubscriber(host, KvEventSource(1, 2), rank, tracker, *more)
+            tracker.sequence.replay_from = 0
+            assert tracker.cause == "a replay waits for its turn"
+            subscriber._work.set()
+            tasks.append(asyncio.create_task(subscriber._apply()))
+    await until(lambda: "honest" in begun)
+    assert begun == ["hostile", "honest"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
