@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleet.service.allocator import LEAST_BYTES, FreeMemory
+from fleet.service.allocator import LAST_LOOK, LEAST_BYTES, QUIET_LOOKS, FreeMemory
 
 MEBI = 1 << 20
+BUSY, QUIET = 0.5, 0.01
+"""Shares of a processor."""
 ROOT = Path(__file__).parents[2]
 
 HOLES = """
@@ -16,6 +18,8 @@ from fleet.service import allocator
 from fleet.service.serving import run
 if sys.argv[1] == "bare":
     run = asyncio.run
+if sys.argv[1] == "long":
+    allocator.MOST_PAUSE_SECONDS = 0.0
 allocator._LOOK_SECONDS = 0.01
 malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
 malloc.restype = ctypes.c_void_p
@@ -52,22 +56,36 @@ def test_holes_go_back_when_a_peak_is_over() -> None:
     assert ends(HOLES, "service") == 0
 
 
-def test_a_long_pause_is_avoided() -> None:
+def test_holes_of_a_long_pause_go_back_in_a_quiet_time() -> None:
+    assert ends(HOLES, "long") == 0
+
+
+def test_a_long_pause_waits_for_a_quiet_time() -> None:
     """Trimming locks the heap: 130 ms for 400 MiB, and as long for fewer bytes in very many chunks."""
-    assert FreeMemory(0, 0).calls_for_trim(128 * MEBI, 1000)
-    assert not FreeMemory(0, 0).calls_for_trim(400 * MEBI, 1000)
-    assert not FreeMemory(0, 0).calls_for_trim(64 * MEBI, 17_000)
-    assert FreeMemory(300 * MEBI, 17_000).calls_for_trim(364 * MEBI, 17_100)
+    assert FreeMemory(0, 0).calls_for_trim(128 * MEBI, 1000, BUSY)
+    assert FreeMemory(300 * MEBI, 17_000).calls_for_trim(364 * MEBI, 17_100, BUSY)
+    for free_bytes, chunks in ((400 * MEBI, 1000), (64 * MEBI, 17_000)):
+        free = FreeMemory(0, 0)
+        shares = (*(QUIET,) * (QUIET_LOOKS - 1), BUSY, *(QUIET,) * QUIET_LOOKS)
+        calls = [free.calls_for_trim(free_bytes, chunks, share) for share in shares]
+        assert calls == [*(False,) * (len(shares) - 1), True]
+
+
+def test_a_busy_service_pauses_at_the_last_look() -> None:
+    free = FreeMemory(0, 0)
+    calls = [free.calls_for_trim(400 * MEBI, 1000, BUSY) for _ in range(LAST_LOOK)]
+    assert calls == [*(False,) * (LAST_LOOK - 1), True]
 
 
 def test_free_memory_is_returned_once() -> None:
     free = FreeMemory(10 * MEBI, 0)
-    assert not free.calls_for_trim(10 * MEBI + LEAST_BYTES, 0)
-    assert free.calls_for_trim(11 * MEBI + LEAST_BYTES, 0)
-    assert not FreeMemory(11 * MEBI + LEAST_BYTES, 0).calls_for_trim(11 * MEBI + LEAST_BYTES, 0)
+    assert not free.calls_for_trim(10 * MEBI + LEAST_BYTES, 0, BUSY)
+    assert free.calls_for_trim(11 * MEBI + LEAST_BYTES, 0, BUSY)
+    free = FreeMemory(11 * MEBI + LEAST_BYTES, 0)
+    assert not any(free.calls_for_trim(11 * MEBI + LEAST_BYTES, 0, QUIET) for _ in range(LAST_LOOK))
 
 
 def test_memory_freed_again_is_returned_again() -> None:
     free = FreeMemory(100 * MEBI, 0)
-    assert not free.calls_for_trim(10 * MEBI, 0)
-    assert free.calls_for_trim(11 * MEBI + LEAST_BYTES, 0)
+    assert not free.calls_for_trim(10 * MEBI, 0, BUSY)
+    assert free.calls_for_trim(11 * MEBI + LEAST_BYTES, 0, BUSY)
