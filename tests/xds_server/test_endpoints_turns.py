@@ -32,7 +32,7 @@ from xds_server.http1.client import Client, FetchError
 from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
 ENDPOINTS = tuple(
     Endpoint(f"10.0.{n >> 8}.{n & 255}:80", "p", metrics_url=f"http://e{n}/") for n in range(600)
@@ -100,6 +100,38 @@ async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: li
     assert tasks < 20
     assert len(set(begun)) == len(begun)
     assert kind == "scrapes" or set(results) == {ProbeResult.NOT_READY}
+
+
+@pytest.mark.parametrize("kind", ["scrapes", "probes"])
+async def test_updates_delay_no_first_request(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of membership put new endpoints behind the requests to the others."""
+    busy, new = ENDPOINTS[:50], ENDPOINTS[50:100]
+    urls: list[str] = []
+
+    async def get(_: object, url: str, *__: object, **___: object) -> object:
+        urls.append(url)
+        if len(urls) >= len(busy):
+            update([*busy, *new, ENDPOINTS[100 + len(urls) % 2]])
+        raise FetchError("refused", "nobody listens")
+
+    monkeypatch.setattr(Client, "get", get)
+    if kind == "scrapes":
+        settings = SignalSettings.model_construct(scrape_interval_seconds=1e-6)
+        poller: Any = Scraper(settings, LimitSettings())
+    else:
+        poller = Prober(lambda *_: True)
+
+    def update(endpoints: Sequence[Endpoint]) -> None:
+        if kind == "scrapes":
+            poller.update(Membership((Pool("p", tuple(endpoints)),)))
+        else:
+            joining = JoiningSettings.model_construct(probe_interval_seconds=1e-6)
+            poller.update({each.address: (each, joining) for each in endpoints})
+
+    update(busy)
+    await until(lambda: len(urls) >= 1000)
+    await poller.close()
+    assert len(set(urls)) >= len(busy) + len(new)
 
 
 @pytest.mark.io

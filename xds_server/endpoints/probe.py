@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 100
 """Probes in flight; the others wait, and their time-out begins after the wait."""
+_STARTS: Final = 16
+"""Tasks that one pass of the loop starts."""
 _MAX_LIST_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
@@ -84,8 +87,9 @@ class Prober:
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._turns = Turns(rest=1.0)
-        self._starter: asyncio.Task[Any] | None = None
-        self._targets: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
+        self._starter: asyncio.Task[None] | None = None
+        self._unstarted: dict[str, tuple[Endpoint, JoiningSettings]] = {}
+        """Targets without a task, by address."""
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[Any]] = set()
         # Connections are not kept: an engine that comes up may still change its process.
@@ -100,22 +104,26 @@ class Prober:
                 del self._tasks[address]
                 self.refusals.pop(address, None)
                 self._end(task)
-        self._targets = targets
-        if self._starter is not None:
-            self._end(self._starter)
-        missing = [address for address in targets if address not in self._tasks]
-        if missing:
-            starts = self._turns.run_all(map(self._start, missing))
-            self._starter = asyncio.create_task(starts, name="probes to begin")
+        self._unstarted = {
+            address: target for address, target in targets.items() if address not in self._tasks
+        }
+        if self._unstarted and (self._starter is None or self._starter.done()):
+            self._starter = asyncio.create_task(self._start_some(), name="probes to begin")
 
-    def _start(self, address: str) -> None:
-        endpoint, joining = self._targets[address]
-        task = asyncio.create_task(self._follow(endpoint, joining), name=f"probe {address}")
-        self._tasks[address] = (endpoint, joining, task)
+    async def _start_some(self) -> None:
+        """Start the missing tasks, outside the turns: probes that run and updates delay no start."""
+        while self._unstarted:
+            for address in tuple(islice(self._unstarted, _STARTS)):
+                endpoint, joining = self._unstarted.pop(address)
+                task = asyncio.create_task(self._follow(endpoint, joining), name=f"probe {address}")
+                self._tasks[address] = (endpoint, joining, task)
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop every task, and with it its connection."""
         self.update({})
+        if self._starter is not None:
+            self._end(self._starter)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _end(self, task: asyncio.Task[Any]) -> None:
@@ -204,7 +212,6 @@ def _log_answer(address: str, answer: ProbeAnswer, logged: set[str], *, go_on: b
     if go_on:
         if answer.result is not ProbeResult.SILENT and answer.text not in logged:
             # A suspected engine whose probe shows nothing stays served.
-
             what = "is not ready" if answer.result is ProbeResult.NOT_READY else "has not answered its probe"
             logger.warning("%s %s: %s%s", address, what, answer.text, answer.detail)
             logged.add(answer.text)

@@ -7,6 +7,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from math import nan
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
@@ -38,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
+_STARTS: Final = 16
+"""Tasks that one pass of the loop starts."""
 _RETRY_SECOND_SECONDS: Final = 60.0
 """A second page that the engine refuses (llama.cpp without slots) is fetched again after this time."""
 _SERVER_ERROR: Final = 500
@@ -125,7 +128,9 @@ class Scraper:
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
         self._turns = Turns()
-        self._starter: asyncio.Task[Any] | None = None
+        self._starter: asyncio.Task[None] | None = None
+        self._unstarted: dict[str, _Target] = {}
+        """Targets without a task, by address."""
         self._aside = Aside()
         self._ending: set[asyncio.Task[Any]] = set()
         self._synced = asyncio.Event()
@@ -139,6 +144,7 @@ class Scraper:
         for address in list(self._targets):
             if address not in endpoints or not self._targets[address].same_source(endpoints[address]):
                 self._stop(self._targets.pop(address).task)
+                self._unstarted.pop(address, None)
                 self._board.clear(address)
                 for addresses in (self._untried, self._failing, self._away):
                     addresses.discard(address)
@@ -146,7 +152,6 @@ class Scraper:
         for address, endpoint in endpoints.items():
             if address not in self._targets:
                 self._start(endpoint)
-        self._start_tasks()
         unscraped = [endpoint.address for endpoint in endpoints.values() if not at_own_port(endpoint)]
         self._reach.keep({address: endpoint.pool for address, endpoint in endpoints.items()}, unscraped)
         self._note_state()
@@ -163,7 +168,6 @@ class Scraper:
             self._targets[address].failing = target.failing
             if address not in untried:
                 self._untried.discard(address)
-        self._start_tasks()
 
     def signals(self) -> SignalTable:
         """Return the newest signals of every endpoint; all unknown before its first page.
@@ -203,18 +207,18 @@ class Scraper:
         self._fetcher.close()
 
     def _start(self, endpoint: Endpoint) -> None:
-        self._targets[endpoint.address] = _Target(endpoint)
+        self._targets[endpoint.address] = self._unstarted[endpoint.address] = _Target(endpoint)
         self._untried.add(endpoint.address)
+        if self._starter is None or self._starter.done():
+            self._starter = asyncio.create_task(self._start_some(), name="scrapes to begin")
 
-    def _start_tasks(self) -> None:
-        self._stop(self._starter)
-        idle = [target for target in self._targets.values() if target.task is None]
-        if idle:
-            starts = self._turns.run_all(map(self._start_task, idle))
-            self._starter = asyncio.create_task(starts, name="scrapes to begin")
-
-    def _start_task(self, target: _Target) -> None:
-        target.task = asyncio.create_task(self._follow(target), name=f"scrape {target.endpoint.address}")
+    async def _start_some(self) -> None:
+        """Start the missing tasks, outside the turns: scrapes that run and updates delay no start."""
+        while self._unstarted:
+            for address in tuple(islice(self._unstarted, _STARTS)):
+                target = self._unstarted.pop(address)
+                target.task = asyncio.create_task(self._follow(target), name=f"scrape {address}")
+            await asyncio.sleep(0)
 
     def _stop(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
