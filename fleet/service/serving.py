@@ -80,15 +80,9 @@ def server_options(
 
 
 PING_SECONDS: Final = 10.0
-
-
 """Between the pings of our gRPC clients, unless the server permits only fewer."""
-
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
-
 PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
-
-
 """Initial metadata of our servers: the shortest pause between pings, for our clients."""
 
 
