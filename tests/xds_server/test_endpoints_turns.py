@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import dns.message
 import dns.rdatatype
 import dns.rrset
 import pytest
+from h2.connection import H2Connection
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.service.turns import Turns
 from fleet.settings import (
     DiscoverySettings,
     JoiningSettings,
@@ -29,6 +33,7 @@ from xds_server.endpoints.lookup import Reply, ReplyStatus
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 from xds_server.http1.client import Client, FetchError
+from xds_server.http2.probe import speaks_http2
 from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
@@ -132,6 +137,30 @@ async def test_updates_delay_no_first_request(kind: str, monkeypatch: pytest.Mon
     await until(lambda: len(urls) >= 1000)
     await poller.close()
     assert len(set(urls)) >= len(busy) + len(new)
+
+
+async def test_http2_probes_decode_one_block_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of header fields takes up to 33 ms, and sixteen engines may send one at the same time."""
+    block = b"\x3e\x3f\xe1\x1f" * 1000 + b"\x88"
+    answer = bytes(3) + b"\4\0\0\0\0\0" + len(block).to_bytes(3, "big") + b"\1\5\0\0\0\1" + block
+    receive, at = H2Connection.receive_data, list[int]()
+
+    async def connected(*_: object, **__: object) -> tuple[asyncio.StreamReader, Any]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(answer)
+        reader.feed_eof()
+        return reader, mock.MagicMock(wait_closed=mock.AsyncMock())
+
+    def counted(connection: H2Connection, data: bytes) -> Any:
+        at.append(passes.count)
+        return receive(connection, data)
+
+    monkeypatch.setattr(asyncio, "open_connection", connected)
+    monkeypatch.setattr(H2Connection, "receive_data", counted)
+    turns = Turns(itertools.count(0.0).__next__)
+    async with counting() as passes:
+        await asyncio.gather(*(speaks_http2("127.0.0.1", 80, 60.0, turns) for _ in range(16)))
+    assert len(at) == len(set(at)) == 32
 
 
 @pytest.mark.io

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from h2.exceptions import ProtocolError
 
+from fleet.service.turns import Turns
 from xds_server.http2.probe import speaks_http2
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ async def serving(talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[int]:
 
 async def probed(talk: Talk, timeout_seconds: float = 60.0) -> bool | None:
     async with serving(talk) as port:
-        return await speaks_http2("127.0.0.1", port, timeout_seconds)
+        return await speaks_http2("127.0.0.1", port, timeout_seconds, Turns())
 
 
 def library(
@@ -126,7 +127,7 @@ async def test_authority_has_brackets_for_ipv6() -> None:
     requests: list[dict[bytes, bytes]] = []
     try:
         async with serving(library(requests=requests), "::1") as port:
-            assert await speaks_http2("::1", port, 60.0) is True
+            assert await speaks_http2("::1", port, 60.0, Turns()) is True
     except OSError:
         pytest.skip("this host has no IPv6")
     assert requests[0][b":authority"] == f"[::1]:{port}".encode()
@@ -142,7 +143,7 @@ async def test_authority_takes_long_host_names(monkeypatch: pytest.MonkeyPatch) 
             return [place]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-        assert await speaks_http2(name, port, 60.0) is True
+        assert await speaks_http2(name, port, 60.0, Turns()) is True
     assert requests[0][b":authority"] == f"{name}:{port}".encode()
 
 
@@ -203,8 +204,65 @@ async def test_endless_answer_is_bounded(
 
     async with serving(raw(b"")) as port:
         monkeypatch.setattr(asyncio, "open_connection", connected)
-        assert await speaks_http2("127.0.0.1", port, 60.0) is False
+        assert await speaks_http2("127.0.0.1", port, 60.0, Turns()) is False
     assert readers[0].count <= len(begin) + most_bytes
+
+
+def fields(*pairs: tuple[bytes, bytes], flags: int = 5) -> bytes:
+    """A HEADERS frame of literal fields, which ends the stream."""
+    block = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in pairs)
+    return frame(1, 1, block, flags)
+
+
+STATUS = b":status", b"200"
+LAST = frame(7, 0, struct.pack("!II", 1, 0))
+"""GOAWAY: the probe ends with the first answer."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        fields(),
+        fields((b"server", b"x")),
+        fields((b":status", b"20")),
+        fields((b":status", b"abc")),
+        fields((b":status", b"101")),
+        fields(STATUS, STATUS),
+        fields((b"server", b"x"), STATUS),
+        fields(STATUS, (b":method", b"GET")),
+        fields(STATUS, (b"Server", b"x")),
+        fields(STATUS, (b"", b"x")),
+        fields(STATUS, (b"a b", b"x")),
+        fields(STATUS, (b"connection", b"close")),
+        fields(STATUS, (b"keep-alive", b"timeout=5")),
+        fields(STATUS, (b"transfer-encoding", b"chunked")),
+        fields(STATUS, flags=4) + frame(3, 1, struct.pack("!I", 0)),
+        fields(STATUS, flags=4) + frame(3, 1, struct.pack("!I", 2)),
+        fields(STATUS, flags=4) + frame(0, 1, b"x") + frame(3, 1, struct.pack("!I", 8)),
+    ],
+    ids=[
+        "none", "no-status", "short-status", "no-number", "switching", "two-statuses", "late-status",
+        "method", "upper-case", "no-name", "space-in-name", "connection", "keep-alive",
+        "transfer-encoding", "reset-without-error", "reset", "reset-in-body",
+    ],
+)  # fmt: skip
+async def test_an_answer_that_envoy_does_not_serve_is_bad(answer: bytes) -> None:
+    """Envoy 1.40 answers 502 for it, with UPE, or cuts its client's answer, with UR."""
+    assert await probed(raw(SETTINGS, LAST + answer)) is False
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        fields(STATUS, (b"x", b" y ")),
+        fields((b":status", b"999"), (b"a!#$%&'*+.^_`|~9", b"")),
+        fields((b":status", b"103"), flags=4) + fields(STATUS),
+        fields(STATUS) + frame(3, 1, struct.pack("!I", 8)),
+    ],
+    ids=["spaces", "odd", "early-hints", "reset-after-the-end"],
+)
+async def test_an_answer_that_envoy_serves_is_good(answer: bytes) -> None:
+    assert await probed(raw(SETTINGS, LAST + answer)) is True
 
 
 @pytest.mark.parametrize(
@@ -237,7 +295,7 @@ async def test_real_server_of_http1_is_bad() -> None:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        assert await speaks_http2("127.0.0.1", port, 60.0) is False
+        assert await speaks_http2("127.0.0.1", port, 60.0, Turns()) is False
     finally:
         await runner.cleanup()
 
@@ -246,4 +304,4 @@ async def test_silent_or_absent_engine_stays_unknown() -> None:
     assert await probed(raw(b"", closes=False), timeout_seconds=0.2) is None
     async with serving(raw(b"")) as port:
         pass
-    assert await speaks_http2("127.0.0.1", port, 60.0) is None
+    assert await speaks_http2("127.0.0.1", port, 60.0, Turns()) is None

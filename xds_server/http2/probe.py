@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from h2.config import H2Configuration
@@ -20,8 +22,9 @@ from h2.exceptions import ProtocolError
 from fleet.endpoint import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
+    from fleet.service.turns import Turns
     from xds_server.tls.engine_tls import Dial
 
     Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -40,7 +43,12 @@ _DATA, _GOAWAY = 0x0, 0x7
 _GOAWAY_FIELDS: Final = struct.Struct("!II")
 """The last stream that the server may still answer, and an error code."""
 _CONFIGURATION: Final = H2Configuration(validate_inbound_headers=False)
-"""As lenient with header fields as Envoy."""
+"""h2 would refuse spaces around a value, which Envoy serves."""
+_STATUS: Final = re.compile(rb"(?!101)\d{3}")
+_FIELD_NAME: Final = re.compile(
+    rb"(?!(?:(?:proxy-)?connection|keep-alive|transfer-encoding|upgrade)$)[!#$%&'*+.^_`|~0-9a-z-]+"
+)
+"""Of the fields after `:status`. Envoy answers 502 to any other name."""
 
 _STATUS_LINE: Final = b"HTTP/1."
 _REFUSALS: Final = frozenset((b"400", b"403", b"421", b"426", b"501", b"505"))
@@ -49,11 +57,14 @@ _NO_COMMON_PROTOCOL: Final = "no application protocol"
 """OpenSSL's words for the alert with which ALPN fails. Source: RFC 7301, 3.2."""
 
 
-async def speaks_http2(host: str, port: int, timeout_seconds: float) -> bool | None:
-    """Return whether an engine answers requests over HTTP/2; None: it was not reached or is silent."""
+async def speaks_http2(host: str, port: int, timeout_seconds: float, turns: Turns) -> bool | None:
+    """Return whether an engine answers requests over HTTP/2; None: it was not reached or is silent.
+
+    Its frames are decoded in `turns`: one block of header fields may take tens of milliseconds.
+    """
     try:
         async with _connected(host, port, timeout_seconds) as (reader, writer):
-            return await _completes_requests(reader, writer, address_of(host, port))
+            return await _completes_requests(reader, writer, address_of(host, port), turns)
     except (OSError, TimeoutError):
         return None
 
@@ -101,21 +112,21 @@ async def _answers_in_http1(reader: asyncio.StreamReader) -> bool | None:
 
 
 async def _completes_requests(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str, turns: Turns
 ) -> bool:
     connection = H2Connection(_CONFIGURATION)
     connection.initiate_connection()
     writer.write(connection.data_to_send())
     request = ((":method", "GET"), (":scheme", "http"), (":authority", authority), (":path", _PATH))
     try:
-        first = connection.receive_data(await _next_frame(reader))
+        first = await turns.run(partial(connection.receive_data, await _next_frame(reader)))
         # The first frame of a server is its SETTINGS.
         if not first or not isinstance(first[0], RemoteSettingsChanged):
             return False
         for _ in range(_REQUESTS):
             stream = connection.get_next_available_stream_id()
             connection.send_headers(stream, request, end_stream=True)
-            if not await _await_response(reader, writer, connection, stream):
+            if not await _await_response(reader, writer, connection, stream, turns):
                 break
     except (ProtocolError, asyncio.IncompleteReadError, ConnectionError):
         return False
@@ -123,12 +134,16 @@ async def _completes_requests(
 
 
 async def _await_response(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: H2Connection, stream: int
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    connection: H2Connection,
+    stream: int,
+    turns: Turns,
 ) -> bool:
     """Read until the request has its answer, whatever its status; False if it is the last on the connection.
 
     Raises:
-        ProtocolError: there is no answer, or it exceeds the limits.
+        ProtocolError: there is no whole answer, Envoy would not serve it, or it exceeds the limits.
     """
     begun, more, control_bytes = False, True, 0
     for _ in range(_MOST_FRAMES):
@@ -145,16 +160,27 @@ async def _await_response(
             control_bytes += len(frame)
             if control_bytes > _MOST_CONTROL_BYTES:
                 raise ProtocolError
-        for event in connection.receive_data(frame):
+        for event in await turns.run(partial(connection.receive_data, frame)):
             if isinstance(event, DataReceived):
                 connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            elif isinstance(event, ResponseReceived):
-                begun = begun or event.stream_id == stream
+            elif isinstance(event, ResponseReceived) and event.stream_id == stream:
+                begun = _is_served(event.headers)
             elif isinstance(event, StreamEnded | StreamReset) and event.stream_id == stream:
-                if not begun:
+                # After a reset Envoy cuts the answer of its client, whatever the error code.
+                if not begun or isinstance(event, StreamReset):
                     raise ProtocolError
                 return more
     raise ProtocolError
+
+
+def _is_served(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether Envoy serves an answer that begins with these fields, rather than a protocol error."""
+    (name, status), *fields = [*headers] or [(b"", b"")]
+    return (
+        name == b":status"
+        and _STATUS.fullmatch(status) is not None
+        and all(_FIELD_NAME.fullmatch(name) for name, _ in fields)
+    )
 
 
 def _last_answered(goaway: bytes) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge
 
+from fleet.service.turns import Turns
 from fleet.settings.address import split_host_port
 from xds_server.http2.probe import speaks_http1, speaks_http2
 from xds_server.http2.protocol_choice import ProtocolChoice
@@ -86,6 +87,7 @@ class Http2Watch:
         self._membership: Membership | None = None
         self._probes: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_MOST_PROBES)
+        self._turns = Turns()
         self.reconfigure(settings)
 
     def reconfigure(self, settings: Settings) -> None:
@@ -184,7 +186,7 @@ class Http2Watch:
         http1_probe = speaks_http1(host, port, timeout, self._engine_tls(probe.pool))
         if not probe.http2:
             return None, await http1_probe
-        good, http1 = await asyncio.gather(speaks_http2(host, port, timeout), http1_probe)
+        good, http1 = await asyncio.gather(speaks_http2(host, port, timeout, self._turns), http1_probe)
         return good, http1
 
     def _log_moves(self, before: ProtocolChoice, choice: ProtocolChoice) -> None:
