@@ -336,6 +336,7 @@ class Exchange:
             return []
         if kind == "response_headers":
             if self.served is None:
+                self.served = "", False  # Once, even if reading it fails: the message is answered again then.
                 self.served = served_of(message.metadata_context, message.response_headers.headers)
         elif kind == "response_body" and self._response_mode == FULL_DUPLEX:
             sent = message.response_body

@@ -16,6 +16,7 @@ from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.pick.subset import subset
 from ext_proc.processor import RequestStream
 from ext_proc.prompt.path import model_in_path
+from ext_proc.protocol import exchange
 from ext_proc.protocol.endpoint_picker import NOT_READY, EndpointPickerProtocol, Target
 from fleet.endpoint import Endpoint, Pool
 from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
@@ -323,6 +324,19 @@ def test_served_endpoint_in_response_header() -> None:
     envoy.headers()
     envoy.respond([(":status", b"200"), (SERVED_KEY, b"10.0.0.1:80")])
     assert stage.value("warmroute_served_told_total", outcome="unpicked") == 1
+
+
+def test_fault_while_served_endpoint_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of the response gets its reply all the same."""
+
+    def broken(*_: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(exchange, "served_of", broken)
+    stage = Stage()
+    seen = play(stage, chat("hi"), served={"envoy.lb": {SERVED_KEY: ALL[0]}})
+    assert seen.destination is not None
+    assert stage.value("warmroute_ext_proc_faults_total", kind="ValueError") == 1
 
 
 def test_fault_while_served_endpoint_is_processed(monkeypatch: pytest.MonkeyPatch) -> None:

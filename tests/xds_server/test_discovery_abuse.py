@@ -168,3 +168,14 @@ async def test_streams_that_say_nothing_keep_no_client_out(xds: SimpleNamespace,
     assert running.value("streams") <= 2 * 3 + 1
     attack.cancel()
     await asyncio.wait([attack])
+
+
+def test_names_fill_both_limits_exactly() -> None:
+    budget = NameBudget(stream_bytes=100, all_bytes=150)
+    budget.change(0, 100)
+    budget.change(0, 50)
+    for before, now in ((0, 1), (100, 101), (50, 51)):
+        with pytest.raises(PeerError):
+            budget.change(before, now)
+    budget.change(100, 0)
+    budget.change(50, 100)
