@@ -121,11 +121,11 @@ def share(weights: dict[str, int]) -> float:
 @pytest.mark.parametrize(
     ("fault", "most", "reason"),
     [
-        ({"stalled": 1.0}, 0.06, "stalled"),
-        ({"reachable": 0.0}, 0.06, "unreachable"),
-        ({"ready": 0.0}, 0.06, "not ready"),
-        ({"memory_used_ratio": 0.97}, 0.08, "silent zone 0.97"),
-        ({"gpu_health_score": 0.4}, 0.06, "gpu health 0.4"),
+        ({"stalled": 1.0}, 0.06, "stalled, at the floor"),
+        ({"reachable": 0.0}, 0.06, "unreachable, at the floor"),
+        ({"ready": 0.0}, 0.06, "not ready, at the floor"),
+        ({"memory_used_ratio": 0.97}, 0.08, "silent zone 0.97, at the floor, within the dead band"),
+        ({"gpu_health_score": 0.4}, 0.06, "gpu health 0.4, at the floor"),
         ({"gpu_health_score": 0.9}, 0.6, "gpu health 0.9"),
         ({"trust_ratio": 0.1}, 0.15, "trust 0.1"),
     ],

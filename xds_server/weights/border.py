@@ -1,4 +1,7 @@
-"""The one border between scores, which may be anything, and the integers that EDS carries."""
+"""The border between scores, which may be anything, and the integers that EDS carries.
+
+Nearness rounds once more, for a group of Envoys: `topology.nearer_weighs_more`.
+"""
 
 from __future__ import annotations
 

@@ -15,26 +15,18 @@ from xds_server.weights.peaks import Peaks
 from xds_server.weights.stabiliser import Stabiliser
 from xds_server.weights.strategies import STRATEGIES
 from xds_server.weights.trusted import Trusted
-from xds_server.weights.verdict import Appraisal, Verdict
+from xds_server.weights.verdict import PoolComputation, PoolVerdicts, Tick, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from fleet.settings import WeightSettings
     from xds_server.weights.columns import Columns
+    from xds_server.weights.verdict import SignalReading
 
 T = TypeVar("T")
 NO_FACTORS: Final[Mapping[str, float]] = MappingProxyType({})
 NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """What came in at one moment, for all pools."""
-
-    now: float
-    ramp: Mapping[str, float]
-    overrides: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,50 +48,27 @@ class WeightChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Explanation:
-    """What the weights of one pool at one tick follow from."""
-
-    addresses: tuple[str, ...]
-    appraisal: Appraisal | None
-    """None: the weights are those of the last good state."""
-    settings: WeightSettings
-    tick: Tick
-
-    def factors(self, row: int) -> Mapping[str, float]:
-        slow_start = self.tick.ramp.get(self.addresses[row])
-        return NO_FACTORS if self.appraisal is None else self.appraisal.factors_of(row, slow_start)
-
-    def reason(self, row: int) -> str:
-        address = self.addresses[row]
-        if address in self.tick.overrides:
-            return "override"
-        if self.appraisal is None:
-            return "last good state"
-        return self.appraisal.reason(row, self.tick.ramp.get(address), self.settings)
-
-
-@dataclass(frozen=True, slots=True)
 class PoolChanges:
     """The changed weights of one pool at one tick."""
 
     rows: list[int]
     old: Mapping[str, int]
     new: Mapping[str, int]
-    explanation: _Explanation
+    verdicts: PoolVerdicts
     columns: Columns
 
     def explained(self, row: int) -> WeightChange:
         """Return the change of the endpoint at `row`."""
-        explanation = self.explanation
-        address, appraisal = explanation.addresses[row], explanation.appraisal
+        verdicts = self.verdicts
+        address = verdicts.addresses[row]
         return WeightChange(
             address=address,
             old=self.old.get(address),
             new=self.new[address],
-            reason=explanation.reason(row),
+            reason=verdicts.reason(row),
             signals=self.columns.signals.endpoint_values(row),
-            score=None if appraisal is None else float(appraisal.scores[row]),
-            factors=explanation.factors(row),
+            score=verdicts.score(row),
+            factors=verdicts.factors(row),
         )
 
 
@@ -148,8 +117,8 @@ class PoolWeights:
         """The forced weights that `weights` hold."""
         self._saved: Mapping[str, int] = NO_OVERRIDES
         self._published_at = 0.0
-        self._appraisal: Appraisal | None = None
-        """Of the last step; None while the weights are those of the last good state."""
+        self._computation: PoolComputation | None = None
+        """The last step's; None while the weights are those of the last good state."""
 
     def reconfigure(self, settings: WeightSettings) -> None:
         """Take other settings from the next step on."""
@@ -175,7 +144,7 @@ class PoolWeights:
                 changed = overrides != self._overrides
                 return self._take({**self._saved, **overrides}, columns, tick) if changed else None
             self.restored = None
-        if not self._appraise(addresses, columns, tick.now):
+        if not self._compute(addresses, columns, tick.now):
             if overrides == self._overrides and not self._ramp_moved(ramp, tick.now):
                 return None
             self._stabiliser.hold(tick.now)
@@ -191,22 +160,32 @@ class PoolWeights:
         return unhealthy(self._addresses, columns, self._settings.stabiliser.max_unhealthy_share)
 
     def verdict(self, row: int, tick: Tick, *, marked: bool) -> Verdict:
-        """Say of the endpoint at `row` why it weighs what it weighs."""
-        address, appraisal = self._addresses[row], self._appraisal
-        weight, explanation = self.weights.get(address), self._explanation(tick)
+        """Return the weight of the endpoint at `row`, with its reason."""
+        address, verdicts = self._addresses[row], self._verdicts(tick)
+        weight = self.weights.get(address)
         return Verdict(
             address=address,
             pool=self.name,
-            score=None if appraisal is None else float(appraisal.scores[row]),
-            factors=explanation.factors(row),
+            score=verdicts.score(row),
+            factors=verdicts.factors(row),
             weight=weight,
             share=None if weight is None else weight / self._total,
-            target_share=self._shares.get(address) if appraisal is None else float(appraisal.shares[row]),
+            target_share=self.target_share(row),
             unhealthy=marked,
-            reason=explanation.reason(row),
+            reason=verdicts.reason(row),
         )
 
-    def _appraise(self, addresses: tuple[str, ...], columns: Columns, now: float) -> bool:
+    def signals(self, row: int, tick: Tick) -> Mapping[str, SignalReading | None]:
+        """Return the signals behind the weight of the endpoint at `row`, see `PoolVerdicts.signals`."""
+        return self._verdicts(tick).signals(row)
+
+    def target_share(self, row: int) -> float | None:
+        """Return `Verdict.target_share` of the endpoint at `row`."""
+        if self._computation is None:
+            return self._shares.get(self._addresses[row])
+        return float(self._computation.step.shares[row])
+
+    def _compute(self, addresses: tuple[str, ...], columns: Columns, now: float) -> bool:
         """Bring the shares up to now; return whether they are worth publishing."""
         settings = self._settings
         scores = STRATEGIES[settings.strategy].scores(columns, settings)
@@ -222,14 +201,7 @@ class PoolWeights:
         shares = self._stabiliser.step(
             addresses, scores, now, factors.but_the_zone(), factors.silent_zone, columns.idle()
         )
-        self._appraisal = Appraisal(
-            scores,
-            factors,
-            memory,
-            self._stabiliser.shares,
-            self._stabiliser.neutral,
-            columns,
-        )
+        self._computation = PoolComputation(scores, factors, memory, self._stabiliser.last_step(), columns)
         if shares is not None:
             self._shares = dict(zip(addresses, shares.tolist(), strict=True))
         return shares is not None
@@ -248,10 +220,10 @@ class PoolWeights:
         old, self.weights, self._total = self.weights, weights, sum(weights.values())
         self._overrides = _of(tick.overrides, self._addresses) or NO_OVERRIDES
         rows = [row for row, a in enumerate(self._addresses) if old.get(a) != weights[a]]
-        return PoolChanges(rows, old, weights, self._explanation(tick), columns) if rows else None
+        return PoolChanges(rows, old, weights, self._verdicts(tick), columns) if rows else None
 
-    def _explanation(self, tick: Tick) -> _Explanation:
-        return _Explanation(self._addresses, self._appraisal, self._settings, tick)
+    def _verdicts(self, tick: Tick) -> PoolVerdicts:
+        return PoolVerdicts(self._addresses, self._computation, self._settings, tick)
 
 
 def _of(values: Mapping[str, T], addresses: Sequence[str]) -> dict[str, T]:

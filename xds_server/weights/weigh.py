@@ -1,4 +1,7 @@
-"""Signals to weights: columns, scores, factors of faults, stable shares, slow start, overrides, integers."""
+"""Signals to weights: columns, scores, shares, slow start, integers, overrides.
+
+The stabiliser makes the shares: it smooths the scores and multiplies the result by the factors of faults.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from xds_server.weights.pool import (
     Changes,
     PoolChanges,
     PoolWeights,
-    Tick,
     WeightChange,
 )
+from xds_server.weights.verdict import Tick
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Membership
     from fleet.settings import SignalSettings, WeightSettings
     from fleet.signals import SignalTable
-    from xds_server.weights.verdict import Verdict
+    from xds_server.weights.verdict import SignalReading, Verdict
 
 __all__ = ["Weigher", "WeightChange", "WeightUpdate"]
 
@@ -144,13 +147,13 @@ class Weigher:
             forced = [row for row, address in enumerate(addresses) if address in tick.overrides]
             if forced:
                 pool = self._pools[name]
-                shares = [pool.verdict(row, tick, marked=False).target_share for row in range(len(addresses))]
+                shares = [pool.target_share(row) for row in range(len(addresses))]
                 computed = to_weights([nan if share is None else share for share in shares])
                 own |= {addresses[row]: int(computed[row]) for row in forced}
         return own
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Say of every endpoint of the last tick why it weighs what it weighs. Made at each call."""
+        """Return the verdict of every endpoint of the last tick. Made at each call."""
         tick = self._tick
         if tick is None:
             return {}
@@ -162,12 +165,25 @@ class Weigher:
 
     def verdict(self, address: str) -> Verdict | None:
         """Return one endpoint's; None for one that was not there at the last tick."""
+        if (place := self._place(address)) is None:
+            return None
+        pool, row, tick = place
+        return pool.verdict(row, tick, marked=address in self._last.unhealthy)
+
+    def signals(self, address: str) -> Mapping[str, SignalReading | None]:
+        """Return the signals behind one endpoint's weight, see `PoolVerdicts.signals`."""
+        if (place := self._place(address)) is None:
+            return {}
+        pool, row, tick = place
+        return pool.signals(row, tick)
+
+    def _place(self, address: str) -> tuple[PoolWeights, int, Tick] | None:
+        """Return pool, row and tick of an endpoint of the last tick."""
         tick, membership = self._tick, self._membership
         if tick is None or membership is None or address not in membership.by_address:
             return None
         name = membership.by_address[address].pool
-        row = self._addresses[name].index(address)
-        return self._pools[name].verdict(row, tick, marked=address in self._last.unhealthy)
+        return self._pools[name], self._addresses[name].index(address), tick
 
     def _lay_out(self, membership: Membership) -> None:
         if membership is not self._membership:
