@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as some
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 
+from fleet.service.admin import Query
+from fleet.settings import parse_settings
+from fleet.store import FleetStore
 from warmroute.cli.explain import query_of
 from warmroute.cli.main import main
 from warmroute.cli.view.explanation import explained
+from xds_server.app import XdsServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.io
 
@@ -33,23 +45,109 @@ PICK = {
     ],
     "trace": None,
 }  # fmt: skip
-WEIGHT = {
+UNTIL = "2026-11-30T08:00:00.000+00:00"
+VERDICT = {
     "address": "10.0.0.1:8000",
     "pool": "chat",
     "weight": 300,
     "share": 0.75,
-    "reason": "memory 0.97",
-    "before": 900,
-    "at": "2026-11-29T10:11:02.000+00:00",
+    "target_share": 0.74,
     "score": 1.234567,
-    "factors": {"memory": 0.388, "queue": 0.0},
-    "signals": {
-        "memory_used_ratio": {"value": 0.97, "age_seconds": 0.42, "source": "scrape"},
-        "latency_p99_seconds": {"value": 3.4, "age_seconds": 1.0, "source": "access log"},
-        "queue_depth": None,
-    },
-    "override": None,
+    "factors": {"trust": 0.388},
+    "unhealthy": False,
+    "reason": "memory 0.97",
+    "overridden_until": None,
+    "by_place": {},
+    "weight_by_place": {},
+    "signals": {"memory_used_ratio": {"value": 0.97, "age_seconds": 0.42, "source": "scrape"}},
 }
+CHANGE = {
+    "at": "2026-11-29T10:11:02.000+00:00",
+    "version": "v1",
+    "address": "10.0.0.1:8000",
+    "before": 900,
+    "weight": 300,
+    "reason": "memory 0.97",
+    "score": 1.234567,
+    "factors": {"trust": 0.388},
+    "signals": {"memory_used_ratio": 0.97},
+}
+PAGE = """
+vllm:kv_cache_usage_perc 0.7
+vllm:num_requests_waiting 12
+vllm:num_requests_running 4
+"""
+SETTINGS = """
+pools: [{{name: chat, endpoints: [{{address: "{busy}", locality: {{region: eu, zone: a}}}}, {{address:
+  "127.0.0.1:1", locality: {{region: eu, zone: b}}}}], joining: {{probe: none}}}}]
+listeners: [{{name: l, address: "127.0.0.1:9", pool: chat}}]
+signals: {{scrape_interval_seconds: 0.1}}
+xds: {{address: "unix:{path}/xds.sock", tick_seconds: 0.02}}
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a running xds_server answers about an endpoint with a metrics page."""
+    return asyncio.run(_answer_of_a_server(tmp_path_factory.mktemp("xds")))
+
+
+async def _answer_of_a_server(folder: Path) -> dict[str, Any]:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=PAGE)
+
+    engine = web.Application()
+    engine.router.add_get("/metrics", page)
+    runner = web.AppRunner(engine, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    settings = parse_settings(SETTINGS.format(busy=f"{host}:{port}", path=folder))
+    server = XdsServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), control=False)
+    await server.start()
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                answer = server.queries()["/api/v1/decisions"](Query(endpoint=f"{host}:{port}"))
+                verdict = answer["verdict"]
+                if answer["weights"] and verdict and verdict["signals"].get("queue_depth"):
+                    document: dict[str, Any] = json.loads(json.dumps(answer))
+                    return document
+                await asyncio.sleep(0.01)
+    finally:
+        await server.stop()
+        await runner.cleanup()
+
+
+def test_fixtures_have_the_fields_of_a_running_server(running: dict[str, Any]) -> None:
+    assert running["verdict"].keys() == VERDICT.keys()
+    assert running["weights"][0].keys() == CHANGE.keys()
+    assert all(
+        reading is None or reading.keys() == {"value", "age_seconds", "source"}
+        for reading in running["verdict"]["signals"].values()
+    )
+
+
+def test_a_servers_signals_show_value_age_and_source(running: dict[str, Any]) -> None:
+    lines = explained(running)
+    at = lines.index("  signals")
+    shown = {line.split("  ")[2]: line.split("  ")[-1].strip() for line in lines[at + 1 : at + 4]}
+    assert re.fullmatch(r"70.0%, \d+\.\d s old, from scrape", shown["memory used ratio"])
+    assert re.fullmatch(r"12, \d+\.\d s old, from scrape", shown["queue depth"])
+    assert any(line.startswith("    unknown: ") and "latency p99" in line for line in lines)
+
+
+def test_an_old_signal_is_unknown_with_its_age() -> None:
+    signals = {"queue_depth": {"value": None, "age_seconds": 31.0, "source": "scrape"}, "running": None}
+    lines = explained({"verdict": {**VERDICT, "signals": signals}})
+    assert "    unknown: queue depth (31.0 s old), running" in lines
+
+
+def test_a_place_with_another_weight_has_a_line() -> None:
+    places = {"by_place": {"eu/a": 1.0, "eu/b": 0.8}, "weight_by_place": {"eu/a": 300, "eu/b": 240}}
+    lines = explained({"verdict": {**VERDICT, **places}})
+    assert "  weight for Envoys in eu/b: 240 (nearness 0.8)" in lines
+    assert not [line for line in lines if "eu/a" in line or "place" in line]
 
 
 def test_an_address_is_distinguished_from_a_request() -> None:
@@ -109,18 +207,17 @@ def test_why_no_pick() -> None:
 
 
 def test_why_this_weight() -> None:
-    verdict = {name: value for name, value in WEIGHT.items() if name not in {"at", "before"}}
-    text = "\n".join(explained({"verdict": verdict, "picks": []}))
-    assert text.splitlines()[0] == "10.0.0.1:8000 (pool chat) has weight 300, 75.0% of its pool: memory 0.97"
-    for part in (
-        "97.0%, 0.4 s old, from scrape",
-        "3.4 s, 1.0 s old, from access log",
-        "unknown: queue depth",
-        "score: 1.235",
-        "    memory: 0.388",
+    lines = explained({"verdict": VERDICT, "picks": []})
+    assert lines[0] == "10.0.0.1:8000 (pool chat) has weight 300, 75.0% of its pool: memory 0.97"
+    for line in (
+        "    memory used ratio  97.0%, 0.4 s old, from scrape",
+        "  score: 1.235",
+        "    trust: 0.388",
+        "  target share: 74.0%",
+        "  unhealthy: no",
     ):
-        assert part in text, text
-    assert "override" not in text, "there is none"
+        assert line in lines
+    assert "overridden" not in "\n".join(lines), "there is no override"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +229,7 @@ def test_an_empty_document_yields_no_lines(document: Any) -> None:
 
 def test_how_the_weight_moved() -> None:
     """All that it came from for the newest change, one line for the others."""
-    lines = explained({"weights": [WEIGHT, {**WEIGHT, "weight": 900, "before": None, "reason": "neutral"}]})
+    lines = explained({"weights": [CHANGE, {**CHANGE, "weight": 900, "before": None, "reason": "neutral"}]})
     assert lines[0] == "2026-11-29T10:11:02.000+00:00  weight of 10.0.0.1:8000 900 -> 300: memory 0.97"
     assert "  score: 1.235" in lines
     assert lines[-1] == "2026-11-29T10:11:02.000+00:00  weight of 10.0.0.1:8000 none -> 900: neutral"
@@ -167,7 +264,7 @@ def test_no_document_breaks_it(document: Any) -> None:
 
 def test_explain_queries_both_services(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Apart, xds_server knows of weights and ext_proc of picks."""
-    admin.documents = {"/api/v1/decisions": {"verdict": WEIGHT, "picks": [PICK]}}
+    admin.documents = {"/api/v1/decisions": {"verdict": VERDICT, "picks": [PICK]}}
     where = ["--admin", admin.url, "--ext-proc-admin", f"{admin.url}/"]
     assert main(["explain", "10.0.0.1:8000", *where]) == 0
     output = capsys.readouterr().out
@@ -214,7 +311,11 @@ def test_a_weight_shows_its_peers_and_an_override_its_end(
     load = {"memory_used_ratio": 0.97, "queue_depth": 12.0, "latency_p99_seconds": None}
     addresses = ("10.0.0.2:8000", "10.0.0.1:8000", "10.0.0.3:8000")
     admin.documents = {
-        "/api/v1/decisions": {"verdict": {**WEIGHT, "reason": "override"}, "weights": [], "picks": []},
+        "/api/v1/decisions": {
+            "verdict": {**VERDICT, "reason": "override", "overridden_until": UNTIL},
+            "weights": [],
+            "picks": [],
+        },
         "/api/v1/endpoints": {
             "endpoints": [
                 {"address": address, "pool": "chat", "weight": 300, "load": load} for address in addresses
@@ -223,14 +324,14 @@ def test_a_weight_shows_its_peers_and_an_override_its_end(
         },
         "/api/v1/weights": {
             "weights": {
-                "10.0.0.1:8000": {"score": 1.2, "overridden_until": "2026-11-30T08:00:00+00:00"},
+                "10.0.0.1:8000": {"score": 1.2},
                 "10.0.0.2:8000": {"score": 2.4, "share": 0.25, "reason": "queue 12"},
             }
         },
     }
     assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("75.0% of its pool: override, until 2026-11-30T08:00:00+00:00")
+    assert lines[0].endswith("75.0% of its pool: override, until " + UNTIL)
     at = next(number for number, line in enumerate(lines) if line.split()[:3] == ["of", "its", "pool"])
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == [addresses[1], addresses[0], addresses[2]]
     assert lines[at + 1].split()[1] == "*"
@@ -258,9 +359,6 @@ def test_an_endpoint_that_is_not_let_in_is_explained(admin: Any, capsys: pytest.
     assert capsys.readouterr().out == "10.0.0.9:8000 (pool chat) is not ready: connection refused\n"
 
 
-UNTIL = "2026-11-30T08:00:00.000+00:00"
-
-
 @pytest.mark.parametrize(
     ("state", "why", "in_short"),
     [
@@ -276,10 +374,10 @@ def test_a_kept_out_endpoint_is_explained_first_with_its_peers(
     load = {"memory_used_ratio": 0.5, "queue_depth": 3.0, "latency_p99_seconds": None}
     out = {"address": "10.0.0.1:8000", "pool": "chat", "state": state, "weight": None, "load": load}
     serving = {**out, "address": "10.0.0.2:8000", "state": "admitted", "weight": 900}
-    verdict = {**WEIGHT, "address": "10.0.0.2:8000", "weight": 900}
+    verdict = {**VERDICT, "address": "10.0.0.2:8000", "weight": 900}
     drained = [{"endpoint": "10.0.0.1:8000", "until": UNTIL, "in_force": state == "drained"}]
     admin.documents = {
-        "/api/v1/decisions": {"verdict": None, "weights": [WEIGHT], "picks": []},
+        "/api/v1/decisions": {"verdict": None, "weights": [CHANGE], "picks": []},
         "/api/v1/endpoints": {"endpoints": [out, serving]},
         "/api/v1/weights": {"weights": {"10.0.0.2:8000": verdict}, "drained": drained},
     }
@@ -336,7 +434,7 @@ def test_missing_picks_are_reported(
     admin: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
     monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
-    admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": WEIGHT}}
+    admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": VERDICT}}
     assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
     output = capsys.readouterr()
     assert "has weight" in output.out

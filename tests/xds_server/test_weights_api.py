@@ -42,9 +42,10 @@ class Stage:
         self.ticks = 0
         self.groups: tuple[NodeGroup, ...] = ()
         self.leaving = frozenset[str]()
-        self.decisions = WeightDecisions(3, lambda: self.wall, self.weigher.verdict)
         sources = WeightSources(
             verdicts=self.weigher.verdicts,
+            verdict=self.weigher.verdict,
+            signals=self.weigher.signals,
             membership=lambda: MEMBERSHIP,
             leaving=lambda: self.leaving,
             version=lambda: f"v{self.ticks}" if versioned else None,
@@ -53,6 +54,7 @@ class Stage:
             topology=TopologySettings,
         )
         self.api = WeightsApi(sources, self.book, OverrideFile(self.book, None), lambda: self.wall)
+        self.decisions = WeightDecisions(3, lambda: self.wall, self.api.endpoint)
         self.tick()
 
     def tick(self) -> None:
@@ -158,7 +160,27 @@ def test_places_of_envoys_show_their_factors() -> None:
     stage.groups = tuple(NodeGroup(Locality("eu", "a"), cluster) for cluster in ("one", "two"))
     shown = stage.api.weights()["weights"]
     assert shown[A]["by_place"] == {"eu/a": 1.0}
-    assert 0.8 <= shown[B]["by_place"]["eu/a"] < 1.0
+    factor = shown[B]["by_place"]["eu/a"]
+    assert 0.8 <= factor < 1.0
+    assert shown[A]["weight_by_place"] == {"eu/a": shown[A]["weight"]}
+    assert shown[B]["weight_by_place"] == {"eu/a": round(shown[B]["weight"] * factor)}
+    verdict = stage.decisions.view(Query(endpoint=B))["verdict"]
+    assert {name: verdict[name] for name in shown[B]} == shown[B]
+
+
+def test_a_place_as_far_from_all_endpoints_has_the_base_weights() -> None:
+    stage = Stage()
+    stage.groups = (NodeGroup(Locality("us", "c"), "far"),)
+    for verdict in stage.api.weights()["weights"].values():
+        assert verdict["by_place"] == {"us/c": 1.0}
+        assert verdict["weight_by_place"] == {"us/c": verdict["weight"]}
+
+
+def test_a_verdict_shows_signals_with_age_and_source() -> None:
+    signals = Stage().decisions.view(Query(endpoint=A))["verdict"]["signals"]
+    assert signals["memory_used_ratio"] == {"value": 0.5, "age_seconds": 0.0, "source": "scrape"}
+    assert signals["queue_depth"] is None
+    assert Stage().decisions.view(Query(endpoint="10.0.0.9:80"))["verdict"] is None
 
 
 async def test_changes_are_remembered_newest_first_and_bounded() -> None:

@@ -1,4 +1,4 @@
-"""The reasons of weights: the newest changes of weights, and each endpoint's current verdict."""
+"""The reasons of weights: the newest changes of weights, and each endpoint's verdict."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class WeightDecisions:
     """A ring of at most `limit` changes of weights. Single-threaded."""
 
     def __init__(
-        self, limit: int, wall: Callable[[], float], verdict: Callable[[str], Verdict | None]
+        self, limit: int, wall: Callable[[], float], verdict: Callable[[str], dict[str, Any] | None]
     ) -> None:
-        """`verdict` returns the current verdict of an endpoint."""
+        """`verdict` returns an endpoint's verdict of the last tick as plain data; None: it is not weighed."""
         self._wall = wall
         self._verdict = verdict
         self._ring: deque[_Decision] = deque(maxlen=limit)
@@ -46,7 +46,7 @@ class WeightDecisions:
     def view(self, query: Query) -> dict[str, Any]:
         """Newest changes first, at most `query.limit`, of one endpoint if it is named, and its verdict.
 
-        A question about a request is not about weights.
+        Of a request there are neither.
         """
         changes: list[dict[str, Any]] = []
         for decision in self._matching(query):
@@ -54,7 +54,7 @@ class WeightDecisions:
                 break
             changes.append(_shown(decision))
         verdict = self._verdict(query.endpoint) if query.endpoint else None
-        return {"weights": changes, "verdict": None if verdict is None else shown_verdict(verdict)}
+        return {"weights": changes, "verdict": verdict}
 
     def _matching(self, query: Query) -> Iterator[_Decision]:
         if query.request:

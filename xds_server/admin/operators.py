@@ -54,11 +54,12 @@ class Operators:
         """Observer of the discovery streams."""
         self.requests = RequestSpans(tracer, registry)
         """Observer of finished requests."""
-        self._decisions = WeightDecisions(settings.limits.decisions, wall, weigher.verdict)
         self._book = OverrideBook()
         self._file = OverrideFile(self._book, override_path(state_path(settings)))
         sources = WeightSources(
             verdicts=weigher.verdicts,
+            verdict=weigher.verdict,
+            signals=weigher.signals,
             membership=membership,
             leaving=leaving,
             version=self._version,
@@ -67,6 +68,7 @@ class Operators:
             topology=lambda: self._settings.weights.topology,
         )
         self._api = WeightsApi(sources, self._book, self._file, wall)
+        self._decisions = WeightDecisions(settings.limits.decisions, wall, self._api.endpoint)
 
     async def load(self) -> None:
         """Load the overrides from before a restart."""

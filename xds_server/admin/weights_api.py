@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from fleet.service.admin import ApiError
 from xds_server.admin.decisions import moment, shown_verdict
 from xds_server.state.override import DRAINED, MAX_OVERRIDES, MAX_SECONDS
 from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
-from xds_server.weights.topology import Places, Topology
+from xds_server.weights.topology import Places, Topology, nearer_weighs_more
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from fleet.endpoint import Locality, Membership
+    from fleet.endpoint import Locality, Membership, Pool
     from fleet.settings import TopologySettings
     from xds_server.snapshot.snapshot import NodeGroup
     from xds_server.state.override import OverrideBook, OverrideFile
-    from xds_server.weights.verdict import Verdict
+    from xds_server.weights.verdict import SignalReading, Verdict
 
 MAX_PLACES: Final = 16
 """Places of Envoys whose factors are shown."""
@@ -29,6 +31,9 @@ class WeightSources:
     """Sources of the view; all of one moment."""
 
     verdicts: Callable[[], Mapping[str, Verdict]]
+    verdict: Callable[[str], Verdict | None]
+    signals: Callable[[str], Mapping[str, SignalReading | None]]
+    """The signals behind the weight of one endpoint."""
     membership: Callable[[], Membership | None]
     leaving: Callable[[], Collection[str]]
     """Addresses that finish their requests and get no new ones."""
@@ -61,20 +66,20 @@ class WeightsApi:
         return {"/api/v1/update_weights": self.update}
 
     def weights(self) -> dict[str, Any]:
-        """Every endpoint with its verdict, the end of its override and its factors of nearness.
+        """Every endpoint with its verdict, the end of its override, and its weight by place of Envoys.
 
         A drained endpoint is not weighed. Where all others of its pool are drained too, the drain is not in
         force (false); where no endpoint has the address any more, it is null.
         """
-        near, leaving = self._factors(), self._sources.leaving()
-        shown: dict[str, Any] = {}
-        for address, verdict in self._sources.verdicts().items():
-            until = self._book.until(address)
-            shown[address] = {
-                **shown_verdict(verdict),
-                "overridden_until": None if until is None else moment(until),
-                "by_place": near.get(address, {}),
-            }
+        membership, leaving = self._sources.membership(), self._sources.leaving()
+        near: dict[str, Mapping[str, float]] = {}
+        for pool in () if membership is None else membership.pools:
+            factors = self._factors(pool)
+            near |= {endpoint.address: factors.get(endpoint.locality, {}) for endpoint in pool.endpoints}
+        shown = {
+            address: self._shown(verdict, near.get(address, {}))
+            for address, verdict in self._sources.verdicts().items()
+        }
         drained = [
             {
                 "endpoint": address,
@@ -84,6 +89,34 @@ class WeightsApi:
             for address in sorted(self._book.drained(self._wall()))
         ]
         return {"version": self._sources.version(), "weights": shown, "drained": drained}
+
+    def endpoint(self, address: str) -> dict[str, Any] | None:
+        """Return what `weights` has of one endpoint, and the signals behind it; None: it is not weighed."""
+        verdict, membership = self._sources.verdict(address), self._sources.membership()
+        if verdict is None:
+            return None
+        near: Mapping[str, float] = {}
+        if membership is not None and (endpoint := membership.by_address.get(address)) is not None:
+            pool = next(pool for pool in membership.pools if pool.name == endpoint.pool)
+            near = self._factors(pool).get(endpoint.locality, {})
+        signals = {
+            name: None if reading is None else reading._asdict()
+            for name, reading in self._sources.signals(address).items()
+        }
+        return {**self._shown(verdict, near), "signals": signals}
+
+    def _shown(self, verdict: Verdict, near: Mapping[str, float]) -> dict[str, Any]:
+        """Return a verdict with the end of its override; `near` has the factor by place of Envoys."""
+        until = self._book.until(verdict.address)
+        weights: list[int] = []
+        if verdict.weight is not None and near:
+            weights = nearer_weighs_more(np.array(verdict.weight), np.array(list(near.values()))).tolist()
+        return {
+            **shown_verdict(verdict),
+            "overridden_until": None if until is None else moment(until),
+            "by_place": near,
+            "weight_by_place": dict(zip(near, weights, strict=False)),
+        }
 
     async def update(self, body: Any) -> dict[str, Any]:
         """Recompute now; with `weights`, override first.
@@ -119,20 +152,25 @@ class WeightsApi:
         answer = self.weights()
         return answer if saved is None else {**answer, "kept_over_restart": saved}
 
-    def _factors(self) -> dict[str, dict[str, float]]:
-        """Address to place to the factor that Envoys there multiply its weight with."""
-        membership, topology = self._sources.membership(), self._sources.topology
+    def _factors(self, pool: Pool) -> dict[Locality, dict[str, float]]:
+        """Return the factors of nearness in one pool: locality of endpoints to place of Envoys to factor.
+
+        Only proportions count: where a place is as far from all endpoints of the pool, the factor is 1.
+        """
+        topology = self._sources.topology
         places = list(dict.fromkeys(group.locality for group in self._sources.groups()))[:MAX_PLACES]
-        if membership is None or topology is None or not places:
+        if topology is None or not places:
             return {}
-        localities = list(dict.fromkeys(endpoint.locality for endpoint in membership.endpoints))
+        localities = list(dict.fromkeys(endpoint.locality for endpoint in pool.endpoints))
         laid_out, computed = Places.of(localities), Topology(topology())
-        rows = {_place(place): computed.factors(place, laid_out).tolist() for place in places}
-        by_locality = {
-            locality: {name: row[index] for name, row in rows.items()}
-            for index, locality in enumerate(localities)
-        }
-        return {endpoint.address: by_locality[endpoint.locality] for endpoint in membership.endpoints}
+        by_locality: dict[Locality, dict[str, float]] = {locality: {} for locality in localities}
+        for place in places:
+            factors = computed.factors(place, laid_out)
+            if (factors == factors[:1]).all():
+                factors = np.ones(len(localities))
+            for locality, factor in zip(localities, factors.tolist(), strict=True):
+                by_locality[locality][_place(place)] = factor
+        return by_locality
 
 
 def _checked(weights: Any, addresses: Collection[str], overridden: Collection[str]) -> dict[str, int | None]:

@@ -27,8 +27,9 @@ _PICK_FIELDS: Final = frozenset(
      "expected_seconds", "considered")
 )  # fmt: skip
 _WEIGHT_FIELDS: Final = frozenset(
-    ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load")
-)
+    ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load",
+     "by_place", "weight_by_place", "overridden_until")
+)  # fmt: skip
 _CHANGE_FIELDS: Final = _WEIGHT_FIELDS | {"at", "before"}
 _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
@@ -36,7 +37,6 @@ _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
 _TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
 _PRICE: Final = "+ price and weights_seconds"
 _CALLED: Final = {"pick_seconds": "decided in"}
-_NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
 
 
 def explained(document: Any, columns: int | None = None) -> list[str]:
@@ -48,13 +48,13 @@ def explained(document: Any, columns: int | None = None) -> list[str]:
         return []
     lines: list[str] = []
     rest = dict(document)
-    until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
+    peers = _objects(rest.pop("peers", None))
     verdicts = _objects(rest.pop("verdict", None))
     if isinstance(out := rest.pop("kept_out", None), dict):
         peer_table = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
         lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *peer_table, ""]
     for entry in verdicts:
-        lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address"), columns), ""]
+        lines += [*_weight(entry), *_table("of its pool", peers, entry.get("address"), columns), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
         lines += [*_change(entry, newest=at == 0), ""]
     for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
@@ -78,8 +78,8 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 def endpoint_details(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
     """Return an endpoint's details from the endpoints' and weights' documents, by path.
 
-    The inputs of the formulas for its pool's endpoints, itself first and then the heaviest; the end of an
-    operator's override; the reason for no new requests.
+    The inputs of the formulas for its pool's endpoints, itself first and then the heaviest; the reason for no
+    new requests.
     """
     listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
     own = next((entry for entry in listed if entry.get("address") == address), None)
@@ -88,7 +88,7 @@ def endpoint_details(address: str, documents: Mapping[str, Any]) -> dict[str, An
     weights = documents.get(WEIGHTS, {}).get("weights", {})
     pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
     pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
-    details: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
+    details: dict[str, Any] = {}
     ends = drained_until(documents.get(WEIGHTS))
     if (out := kept_out(own, ends)) is not None:
         details["kept_out"] = {"address": address, "pool": own.get("pool"), "why": _in_words(*out)}
@@ -120,7 +120,7 @@ def _in_words(cause: str, why: str) -> str:
     return f"{cause} {why}" if cause == "drained" else f"{cause.replace('_', ' ')}: {why}"
 
 
-def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[str]:
+def _weight(entry: Mapping[str, Any]) -> Iterator[str]:
     address, pool = entry.get("address") or entry.get("endpoint"), entry.get("pool")
     weight, share = number(entry.get("weight")), number(entry.get("share"))
     sentence = f"{address}{f' (pool {pool})' if pool else ''} "
@@ -128,11 +128,23 @@ def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[
     if share is not None:
         sentence += f", {share:.1%} of its pool"
     sentence += f": {entry['reason']}" if entry.get("reason") else ""
-    yield f"{sentence}, until {overridden_until}" if overridden_until else sentence
+    yield f"{sentence}, until {until}" if (until := entry.get("overridden_until")) else sentence
+    yield from _places(entry)
     yield from _signals(entry.get("signals") or entry.get("load"))
     for name, value in entry.items():
-        if name not in _WEIGHT_FIELDS and value != {} and not (value is None and name in _NOTHING_IF_NULL):
+        if name not in _WEIGHT_FIELDS and value != {}:
             yield from _tree(name, value, 1)
+
+
+def _places(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line per place whose Envoys have another weight, because nearness multiplies it."""
+    weights, factors = entry.get("weight_by_place"), entry.get("by_place")
+    for place, value in weights.items() if isinstance(weights, dict) else ():
+        weight = number(value)
+        if weight is not None and weight != number(entry.get("weight")):
+            factor = number(factors.get(place)) if isinstance(factors, dict) else None
+            nearness = "" if factor is None else f" (nearness {factor:.3g})"
+            yield f"{_INDENT}weight for Envoys in {place}: {weight:,.0f}{nearness}"
 
 
 def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
@@ -163,10 +175,16 @@ def _signals(signals: Any) -> Iterator[str]:
         if isinstance(value, dict):
             age, source = number(value.get("age_seconds")), value.get("source")
             line += f", {age:.1f} s old" if age is not None else ""
-            line += f", from {source}" if source else ""
+            line += f", from {_plain(str(source))}" if source else ""
         yield line
-    if unknown := [_plain(name) for name in signals if name not in with_value]:
+    if unknown := [_unknown(name, value) for name, value in signals.items() if name not in with_value]:
         yield f"{_INDENT * 2}unknown: {', '.join(unknown)}"
+
+
+def _unknown(name: str, value: Any) -> str:
+    """Name an unknown signal, with the age of one that is too old to count."""
+    age = number(value.get("age_seconds")) if isinstance(value, dict) else None
+    return _plain(name) if age is None else f"{_plain(name)} ({age:.1f} s old)"
 
 
 def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
