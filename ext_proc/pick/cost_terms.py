@@ -178,10 +178,12 @@ class Costs:
         self.fixed: NDArray[np.float64] = np.zeros(len(context.candidates.addresses))
         """The part that is equal for every prompt."""
         self._by_prompt: list[tuple[float, PromptSeconds]] = []
+        self._terms: dict[str, tuple[float, CostTerm]] = {}
         for entry in terms:
             if not entry.weight:
                 continue
-            fixed, by_prompt = COST_TERMS[entry.name](context)
+            fixed, by_prompt = term = COST_TERMS[entry.name](context)
+            self._terms[entry.name] = entry.weight, term
             if fixed is not None:
                 self.fixed = self.fixed + entry.weight * fixed
             if by_prompt is not None:
@@ -195,3 +197,16 @@ class Costs:
             if seconds is not None:
                 cost = cost + (seconds if weight == 1.0 else weight * seconds)
         return cost
+
+    def by_term(self, request: PickRequest, forecast: Forecast) -> dict[str, NDArray[np.float64]]:
+        """Return the weighted seconds of each term by its name; a term that makes no difference is absent.
+
+        It computes the terms of the prompt once more: for explanations only.
+        """
+        seconds: dict[str, NDArray[np.float64]] = {}
+        for name, (weight, (fixed, by_prompt)) in self._terms.items():
+            of_prompt = None if by_prompt is None else by_prompt(request, forecast)
+            parts = [part for part in (fixed, of_prompt) if part is not None]
+            if parts:
+                seconds[name] = weight * np.sum(parts, axis=0)
+        return seconds

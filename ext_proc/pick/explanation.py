@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.pick.result import Considered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -19,11 +19,15 @@ EXPLAINED: Final = 8
 
 
 def comparison(
-    addresses: Sequence[str], order: list[int], scored: ScoredCandidates, fixed: NDArray[np.float64]
+    addresses: Sequence[str],
+    order: list[int],
+    scored: ScoredCandidates,
+    fixed: NDArray[np.float64],
+    terms: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> tuple[Considered, ...]:
     """Describe the positions of a pick, best first; for a traced request also the next cheapest ones.
 
-    `fixed` is the part of the cost that is the same for every prompt.
+    `fixed` is the part of the cost that is the same for every prompt; `terms` are the parts by cost term.
     """
     request, forecast, cost = scored
     if request.explain and len(order) < EXPLAINED:
@@ -39,6 +43,7 @@ def comparison(
                 cold.item(position),
                 fixed.item(position),
                 matched.item(position),
+                None if terms is None else {name: part.item(position) for name, part in terms.items()},
             )
             for position in order
         ]

@@ -65,7 +65,8 @@ class SchedulerProfile:
         """Choose. Without any known load all endpoints are equal, and new prefixes go by weights."""
         scored = self.score(request)
         order = self.choose(scored, self._tiers(request))
-        considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed)
+        terms = self._terms(scored) if request.explain else None
+        considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed, terms)
         if self.candidates.trials and (trial := self._next_trial(request)) is not None:
             return self._trial(*trial, order, request, considered)
         forecast, first = scored.forecast, order[0]
@@ -94,6 +95,13 @@ class SchedulerProfile:
         if self._quota is not None:
             cost = cost + self._quota.seconds(self.candidates.rows)
         return ScoredCandidates(request, forecast, cost)
+
+    def _terms(self, scored: ScoredCandidates) -> dict[str, NDArray[np.float64]]:
+        """Return the parts of the cost by name; `override` is the credit of an operator's weight."""
+        terms = self.costs.by_term(scored.request, scored.forecast)
+        if self._quota is not None:
+            terms["override"] = self._quota.seconds(self.candidates.rows)
+        return terms
 
     def choose(self, scored: ScoredCandidates, tiers: NDArray[np.int8] | None = None) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""

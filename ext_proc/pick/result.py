@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ext_proc.pick.request import PickRequest
 
@@ -108,8 +108,10 @@ class Considered(NamedTuple):
     cold_seconds: float
     """Prefill of the part of the prompt that it does not hold."""
     penalty_seconds: float
-    """The part of the cost that is the same for every prompt: memory, trust, pace and distance, weighted."""
+    """The part of the cost that is the same for every prompt: a weighted sum of cost terms."""
     matched_blocks: int
+    terms: Mapping[str, float] | None = None
+    """The seconds of each cost term by its name, weighted: they sum up to the cost. None: not traced."""
 
 
 class Decision(msgspec.Struct, frozen=True):

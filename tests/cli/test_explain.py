@@ -190,15 +190,29 @@ def test_the_terms_of_a_cost_add_up_to_it() -> None:
         "+",
         "penalty",
         "+",
-        "price",
-        "and",
-        "weights",
+        "other",
+        "terms",
         "matched",
         "blocks",
     ]
     (row,) = [line for line in lines if line.split()[0] == "a:1"]
     assert row.split() == ["a:1", "0.17", "s", "0.07", "s", "0.01", "s", "0.02", "s", "0.07", "s", "7"]
     assert "  decided in: 0.0003 s" in lines
+
+
+def test_a_traced_pick_shows_each_cost_term_by_its_name() -> None:
+    parts = {"wait_seconds": 0.07, "cold_seconds": 0.01, "penalty_seconds": 0.02, "matched_blocks": 7}
+    compared = [
+        {"address": "a:1", "cost": 0.17, **parts, "terms": {"first_token": 0.2, "trust": 0.0, "fair": -0.03}},
+        {"address": "b:1", "cost": 0.3, **parts, "terms": {"first_token": 0.3, "trust": 0.0}},
+    ]
+    lines = explained({"picks": [{**PICK, "endpoint": "a:1", "considered": compared}]})
+    heading = next(line for line in lines if line.split()[0] == "compared")
+    assert " ".join(heading.split()) == "compared cost = first token + fair wait cold matched blocks"
+    rows = [line.split()[-12:] for line in lines if line.split()[0] in {"a:1", "b:1"}]
+    assert rows[0] == ["*", *["0.17", "s", "0.2", "s", "-0.03", "s", "0.07", "s", "0.01", "s", "7"]]
+    assert rows[1][1:] == ["0.3", "s", "0.3", "s", "0", "s", "0.07", "s", "0.01", "s", "7"]
+    assert not [line for line in lines if "other terms" in line]
 
 
 def test_why_no_pick() -> None:

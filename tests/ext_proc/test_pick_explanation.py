@@ -50,6 +50,13 @@ def test_endpoint_is_named_with_the_parts_of_its_cost() -> None:
     assert compared == Considered(ADDRESSES[4], COST[4], 3.5, 3.0, 4.0, 5)
 
 
+def test_explained_endpoint_is_named_with_its_cost_terms() -> None:
+    zeros = np.zeros(COUNT)
+    forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros)
+    compared = comparison(ADDRESSES, [4], scored(forecast, explain=True), zeros, {"session": COST})
+    assert compared[0].terms == {"session": COST[4]}
+
+
 def test_long_pick_is_named_whole() -> None:
     order = list(range(COUNT))
     assert named(order, explain=True) == order

@@ -26,7 +26,7 @@ from ext_proc.pick import (
 from ext_proc.pick.adapters import MOST, Adapters
 from ext_proc.pick.backlog import UNCERTAIN
 from ext_proc.pick.context import FilterContext
-from ext_proc.pick.cost_terms import LEADING_BYTES, WORTH
+from ext_proc.pick.cost_terms import LEADING_BYTES, WORTH, CostTerm
 from ext_proc.pick.demand import Demand, priced_bytes, prices
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.forecast import Forecast
@@ -48,6 +48,8 @@ from testing.signals import Load, Signal, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from ext_proc.pick.context import TickContext
 
 NOW = 100.0
 ONLY: dict[str, PickSettings] = {
@@ -431,6 +433,30 @@ def test_what_is_told_as_penalty_is_the_same_for_every_prompt() -> None:
         penalties = [told_of[f"h:{row}"].penalty_seconds for row in range(2)]
         assert penalties == pytest.approx(picks.costs.fixed.tolist())
         assert penalties[0] == pytest.approx(settings.cost.memory_pressure_seconds / 2)
+
+
+def test_cost_terms_of_an_explained_pick_sum_up_to_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A term that depends on the prompt and that no code names shows as well."""
+
+    def fair(_context: TickContext) -> CostTerm:
+        return CostTerm(by_prompt=lambda _request, forecast: 1.0 + forecast.queue)
+
+    monkeypatch.setitem(COST_TERMS, "leading", fair)
+    cost = CostSettings(memory_pressure_from=0.5, memory_pressure_full=1.0)
+    state = state_of(
+        [told(queue_depth=2, memory_used_ratio=0.75), told(queue_depth=1)], PickSettings(cost=cost)
+    )
+    picks = state.profile("m")
+    assert picks is not None
+    prompt = question(2, {0: 8}, session="h:1")
+    assert [entry.terms for entry in picks.pick(prompt).considered] == [None, None]
+    for entry in picks.pick(replace(prompt, explain=True)).considered:
+        assert entry.terms is not None
+        assert sum(entry.terms.values()) == pytest.approx(entry.cost)
+        assert entry.terms["leading"] >= 1.0
+        assert entry.terms["session"] == (
+            -PickSettings().sessions.bonus_seconds if entry.address == "h:1" else 0.0
+        )
 
 
 # Pickers.

@@ -149,6 +149,7 @@ def test_decisions_are_remembered_by_request_and_endpoint() -> None:
     assert [entry["address"] for entry in older["considered"]] == [chosen, *older["fallbacks"]]
     assert older["considered"][0].keys() == {
         "address", "cost", "wait_seconds", "cold_seconds", "penalty_seconds", "matched_blocks",
+        "terms",
     }  # fmt: skip
     assert older["trace"] is None
     assert stage.service.decisions.view(Query(request="one"))["picks"] == [older]

@@ -35,7 +35,7 @@ _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
 """Inputs of the weight strategies."""
 _TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
-_PRICE: Final = "+ price and weights_seconds"
+_REST: Final = "+ other terms_seconds"
 _CALLED: Final = {"pick_seconds": "decided in"}
 
 
@@ -201,17 +201,38 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
         yield f"{_INDENT}expected time to the first token: {_quantity('_seconds', expected)}"
     if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
         yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
-    considered = [_in_terms(terms) for terms in _objects(entry.get("considered"))]
+    compared = _objects(entry.get("considered"))
+    considered = _by_term(compared) or [_in_parts(parts) for parts in compared]
     yield from _table("compared", considered, chosen, columns)
-    if any(_PRICE in terms for terms in considered):
-        yield f"{_INDENT}the lowest cost wins; {_plain(_PRICE)[2:]}: of cold work, load, session"
+    if any(_REST in parts for parts in considered):
+        yield f"{_INDENT}the lowest cost wins; other terms: weights, prices and what depends on the prompt"
+        yield f"{_INDENT}(each cost term is shown by its name for a traced request)"
     for name, value in entry.items():
         if name not in _PICK_FIELDS and value is not None:
             yield from _tree(name, value, 1)
 
 
-def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A compared endpoint with the terms of its cost, which add up, in seconds."""
+def _by_term(compared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Endpoints with their cost by cost term, in seconds; empty when a server sent no terms.
+
+    Terms that are 0 for all endpoints are left out.
+    """
+    terms = [entry["terms"] for entry in compared if isinstance(entry.get("terms"), dict)]
+    if not terms or len(terms) < len(compared):
+        return []
+    names = list(dict.fromkeys(key for part in terms for key in part))
+    names = [name for name in names if any(number(part.get(name)) != 0.0 for part in terms)]
+    return [
+        {"address": entry.get("address"), "cost_seconds": entry.get("cost")}
+        | {f"{'+' if at else '='} {name}_seconds": part.get(name, 0.0) for at, name in enumerate(names)}
+        | {key: value for key, value in entry.items() if key not in {"cost", "penalty_seconds", "terms"}}
+        for entry, part in zip(compared, terms, strict=True)
+    ]
+
+
+def _in_parts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A compared endpoint with the parts of its cost, which add up, in seconds."""
+    entry = {name: value for name, value in entry.items() if name != "terms"}
     cost = number(entry.get("cost"))
     terms = [number(entry.get(name)) for name in _TERMS]
     known_terms = [term for term in terms if term is not None]
@@ -219,7 +240,7 @@ def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
         return dict(entry)
     terms_by_name = {"address": entry.get("address"), "cost_seconds": cost}
     terms_by_name |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
-    terms_by_name[_PRICE] = cost - sum(known_terms)
+    terms_by_name[_REST] = cost - sum(known_terms)
     return terms_by_name | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
 
 
