@@ -24,7 +24,7 @@ from xds_server.envoy.build import build_snapshot
 from xds_server.signals.board import SignalBoard
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.lenient import BLAMING
+from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES
 from xds_server.skew.watch import SkewWatch
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.telemetry.exposition import EndpointExposition
@@ -65,7 +65,7 @@ class Site:
         self._pages.follow(self._membership.addresses)
         self._gpus = GpuBoard(signals, self._settings.weights.faults, registry)
         sources = Sources(self._pages.table, self.store.traffic, lambda: True, self._gpus.signals)
-        self._joiner = SignalJoiner(signals, BLAMING, sources, registry)
+        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry)
         self._weigher = Weigher(self._settings.weights, signals)
         self._snapshots = SnapshotStore(16, registry)
         self._broadcast = Broadcast()

@@ -1,4 +1,4 @@
-"""WebSocket upgrades, the HTTP/1.1 fallback, and when pools with HTTP/2 move to HTTP/1.1."""
+"""Settings of WebSocket upgrades, the HTTP/1.1 fallback, and the move of pools from HTTP/2 to HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fleet.settings.headers import HeaderName
 from fleet.settings.strict import Seconds, Strict, Unique, UrlPath
 
 Protocol = Literal["http1", "h2", "auto", "grpc"]
-"""HTTP version to a pool's engines: HTTP/1.1; HTTP/2; HTTP/2 if all of them speak it; always HTTP/2."""
+"""The HTTP version to the engines of a pool. `http1`: HTTP/1.1. `h2`: HTTP/2. `auto`: HTTP/2 if all engines
+support it. `grpc`: HTTP/2 without a fallback to HTTP/1.1."""
 
-OF_THE_BODY: Final = (
+BODY_HEADERS: Final = (
     "accept",
     "accept-encoding",
     "accept-language",
@@ -25,7 +26,7 @@ OF_THE_BODY: Final = (
     "trailer",
     "transfer-encoding",
 )
-"""Headers that describe a body; they always pass."""
+"""Headers that describe a body; the fallback always forwards them."""
 
 
 def _path(path: str) -> str:
@@ -35,26 +36,27 @@ def _path(path: str) -> str:
 
 
 UpgradePath = Annotated[UrlPath, AfterValidator(_path)]
-"""A whole path, or with a `/` at its end all paths below it."""
+"""A complete path; with a `/` at its end, all paths below it."""
 
 
 class FallbackSettings(Strict):
-    """Handling of requests without an upgrade on upgrade paths."""
+    """The handling of requests without an upgrade on the paths for upgrades."""
 
     enabled: bool = True
-    """They go by HTTP/1.1, with these headers only. Otherwise they go as on any other path."""
+    """Whether Envoy sends these requests over HTTP/1.1 with a limited set of headers. Otherwise it handles
+    them as requests on any other path."""
     headers: tuple[HeaderName, ...] = ("authorization", "cookie", "x-request-id")
-    """Headers that pass in addition to those of the body and of the session."""
+    """Headers that Envoy forwards in addition to those of the body and of the session."""
 
 
 class Http2Settings(Strict):
-    """When a pool moves to HTTP/1.1 for a while, and when HTTP/2 is tried again."""
+    """When a pool moves to HTTP/1.1, and when it tries HTTP/2 again."""
 
     errors: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Protocol errors of one engine in `window_seconds` that move its pool to HTTP/1.1."""
+    """This many protocol errors of one engine within `window_seconds` move its pool to HTTP/1.1."""
     window_seconds: Seconds = 60.0
     pause_seconds: Seconds = 30.0
-    """Before HTTP/2 is tried again; it doubles each time that the engine still fails."""
+    """The pause before the next attempt with HTTP/2. It doubles after each failed attempt."""
     most_pause_seconds: Seconds = 3600.0
     probe_timeout_seconds: Seconds = 2.0
 
@@ -66,28 +68,28 @@ class Http2Settings(Strict):
 
 
 class UpgradeSettings(Strict):
-    """Requests that may become WebSockets, and the handling of those that cannot."""
+    """Which requests may become WebSockets, and the handling of all others."""
 
     paths: Annotated[tuple[UpgradePath, ...], Field(max_length=64), Unique] = ("/v1/realtime",)
-    """On these, handshakes are checked and picked at their headers, and requests without an upgrade fall
-    back."""
+    """The paths for upgrades. ext_proc checks handshakes on them and picks an endpoint from their headers.
+    `fallback` covers requests on them without an upgrade."""
     elsewhere: Literal["pass", "refuse"] = "pass"
-    """Upgrades on other paths: by weights and unchecked, or 403."""
+    """Handling of upgrades on other paths. `pass`: weights decide, without a check. `refuse`: status 403."""
     check_handshakes: bool = True
-    """Malformed handshakes are answered 400 before they reach an engine."""
+    """Whether malformed handshakes get status 400 before they reach an engine."""
     extended_connect: bool = True
-    """HTTP/2 clients may open WebSockets by extended CONNECT (RFC 8441)."""
+    """Whether HTTP/2 clients may open WebSockets by extended CONNECT (RFC 8441)."""
     handshake_seconds: Seconds = 30.0
-    """A handshake without an answer is answered 504 after this time."""
+    """A handshake without an answer gets status 504 after this time."""
     idle_seconds: Seconds = 3600.0
-    """A WebSocket without a byte in either direction for this long is closed."""
+    """Envoy closes a WebSocket without traffic in either direction after this time."""
     retry_statuses: Annotated[tuple[Annotated[int, Field(ge=400, le=599)], ...], Field(max_length=16)] = (
         404,
         405,
         426,
         501,
     )
-    """An engine that refuses a handshake by one of these has no WebSockets; the next engine is tried."""
+    """Statuses by which an engine shows that it has no WebSockets; Envoy tries the next engine."""
     fallback: FallbackSettings = FallbackSettings()
     http2: Http2Settings = Http2Settings()
 
@@ -98,10 +100,10 @@ class UpgradeSettings(Strict):
         return self
 
     def takes(self, path: str) -> bool:
-        """Whether a request's path, with or without its query, is one of `paths`."""
+        """Whether the path of a request, with or without a query, is one of `paths`."""
         path = path.partition("?")[0]
         return any(path.startswith(entry) if entry.endswith("/") else path == entry for entry in self.paths)
 
     def passing(self, session_header: str) -> tuple[str, ...]:
-        """Return every header that passes the fallback, sorted."""
-        return tuple(sorted({*self.fallback.headers, session_header, *OF_THE_BODY}))
+        """Return the headers that the fallback forwards, sorted."""
+        return tuple(sorted({*self.fallback.headers, session_header, *BODY_HEADERS}))

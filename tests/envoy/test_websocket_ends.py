@@ -15,7 +15,7 @@ from fleet.settings import SignalSettings
 from tests.envoy.sockets import HANDSHAKE, PATH, Http2Client, SocketEngines, masked
 from tests.envoy.two_tongues import TwoTongues
 from xds_server.access_log.service import AccessLogService
-from xds_server.signals.passive.lenient import lenient_of
+from xds_server.signals.passive.retry_blame import retry_blame_of
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import rows_before
 
@@ -43,9 +43,9 @@ class Heard:
         """Forget what was before."""
         self.requests.clear()
         self.addresses = [address for pool in self.pools.values() for address in pool]
-        lenient = lenient_of(self.world.settings)
-        self.windows = ServedWindows(SignalSettings(), lenient)
-        self.windows.relay(self.addresses, rows_before(self.addresses, {}), 10.0)
+        retry_blame = retry_blame_of(self.world.settings)
+        self.windows = ServedWindows(SignalSettings(), retry_blame)
+        self.windows.remap_rows(self.addresses, rows_before(self.addresses, {}), 10.0)
 
     def _take(self, finished: Finished, now: float) -> None:
         self.requests.append(finished)

@@ -70,7 +70,7 @@ def test_a_prompt_that_nobody_holds_is_preferred() -> None:
 def test_once_it_answers_half_its_fair_share_comes_at_any_load(rate: int) -> None:
     """Requests of 5 s, or as many as make 16 at light load: trust comes from the answers that it gives."""
     made, trust = World(view_of(pool_of())), Trust()
-    trust.relay(np.full(4, -1))
+    trust.remap_rows(np.full(4, -1))
     ratio, asked, step = np.ones(4), [], 1 / rate
     healed = 20 * rate
     wanted = max(5 * rate, 16)

@@ -61,7 +61,7 @@ def test_fading_never_leaves_the_span_between_value_and_mean(values: Any, idle: 
 def test_signals_that_return_wait() -> None:
     """After a silence longer than stale they count only once they have been there for a while."""
     times = PageTimes()
-    times.relay(np.array([-1, -1]))
+    times.remap_rows(np.array([-1, -1]))
 
     def step(read_at: float, now: float) -> list[bool]:
         return times.step(np.array([read_at, now]), now, 10.0, 2.0).tolist()
@@ -71,5 +71,5 @@ def test_signals_that_return_wait() -> None:
     assert step(111.0, 111.0) == [True, False]
     assert step(112.0, 112.5) == [True, False]
     assert step(113.0, 113.1) == [False, False]
-    times.relay(np.array([1, -1]))
+    times.remap_rows(np.array([1, -1]))
     assert step(130.0, 130.0) == [True, False]

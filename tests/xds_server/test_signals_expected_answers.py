@@ -36,7 +36,7 @@ class Pool:
         self.random = random.Random(seed)
         self.rate = rate
         self.detector = StallDetector()
-        self.detector.relay(np.full(COUNT, -1))
+        self.detector.remap_rows(np.full(COUNT, -1))
         self.now = 1000.0
         self.duration = duration
         self.hung: set[int] = set()
@@ -241,12 +241,12 @@ def test_requests_by_weight_count_with_idle_workers() -> None:
 
 def test_debts_follow_their_endpoints_and_pools_are_apart() -> None:
     expected = ExpectedAnswers()
-    expected.relay(np.array([-1, -1, -1]))
+    expected.remap_rows(np.array([-1, -1, -1]))
     answered, none = np.array([0, 40, 0]), np.zeros(3, np.int64)
     spread = Spread(np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), answered, answered, none)
     expected.add(spread, np.array([False, True, False]), 5.0)
     assert expected.since.tolist() == [5.0, inf, inf]
     nobody = np.zeros(3, np.bool_)
     assert expected.enough(spread, nobody, 5.0).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
-    expected.relay(np.array([2, 0]))
+    expected.remap_rows(np.array([2, 0]))
     assert expected.since.tolist() == [inf, 5.0]

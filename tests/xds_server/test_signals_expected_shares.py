@@ -19,7 +19,7 @@ NOW = 1000.0
 def of_two() -> ExpectedAnswers:
     """Expected answers of a pool of two engines."""
     expected = ExpectedAnswers()
-    expected.relay(np.array([-1, -1]))
+    expected.remap_rows(np.array([-1, -1]))
     return expected
 
 

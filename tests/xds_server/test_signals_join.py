@@ -15,7 +15,7 @@ from testing.signals import Load, Signal, loads_of, table_of
 from xds_server.access_log.finished import Finished
 from xds_server.signals.computed import REFRESH_SECONDS
 from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.lenient import BLAMING
+from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 
@@ -39,7 +39,7 @@ class World:
         self.weights: dict[str, int] = {}
         self.joiner = SignalJoiner(
             SignalSettings(**settings),
-            BLAMING,
+            BLAME_ALL_RETRIES,
             Sources(
                 lambda: table_of(list(self.pages), self.pages),
                 lambda: self.workers,
@@ -287,9 +287,9 @@ def test_only_other_windows_start_again() -> None:
         for _ in range(5):
             world.served(A, 503)
         world.loads()
-    world.joiner.reconfigure(SignalSettings(decay_seconds=3), BLAMING)
+    world.joiner.reconfigure(SignalSettings(decay_seconds=3), BLAME_ALL_RETRIES)
     assert world.loads()[A].error_ratio.value == 1.0
-    world.joiner.reconfigure(SignalSettings(error_window_seconds=9), BLAMING)
+    world.joiner.reconfigure(SignalSettings(error_window_seconds=9), BLAME_ALL_RETRIES)
     load = world.loads()[A]
     assert load.error_ratio is None
     assert load.trust_ratio.value == 0.02

@@ -91,7 +91,7 @@ def test_rows_follow_the_membership() -> None:
     """Rows move with their endpoint; newcomers are empty and leavers are gone."""
     histogram = FleetHistogram(2, WINDOW)
     histogram.add(np.array([0, 1]), np.array([1.0, 7.0]), 0.0)
-    histogram.relay(np.array([1, -1]))
+    histogram.remap_rows(np.array([1, -1]))
     assert of(histogram, 0, 0.5) == pytest.approx(7.0, rel=0.05)
     assert np.isnan(of(histogram, 1, 0.5))
 
@@ -104,7 +104,7 @@ def test_rows_without_observations_take_no_memory() -> None:
     put(histogram, 7, [2.0], 0.0)
     two = histogram.nbytes
     assert two < 10_000
-    histogram.relay(np.array([3999, *[-1] * 4000]))
+    histogram.remap_rows(np.array([3999, *[-1] * 4000]))
     assert histogram.nbytes == two // 2
     put(histogram, 4000, [3.0], 0.0)
     assert of(histogram, 0, 0.5) == pytest.approx(1.0, rel=0.05)

@@ -42,7 +42,7 @@ class World:
 
     def __init__(self) -> None:
         self.refusals = Refusals()
-        self.refusals.relay(ENDS, np.full(4, -1))
+        self.refusals.remap_rows(ENDS, np.full(4, -1))
         self.now = 100.0
         self.good = np.zeros(4, np.int64)
         self.blamed = np.zeros(4, np.int64)
@@ -176,7 +176,7 @@ def test_nothing_is_kept_of_gone_or_silent_endpoints() -> None:
     world = World()
     for number in range(100):
         left = f"10.1.0.{number}:80"
-        world.refusals.relay((left, A), np.array([-1, 1 if number else -1]))
+        world.refusals.remap_rows((left, A), np.array([-1, 1 if number else -1]))
         world.refusals.record(answer(left, 404), world.now)
         world.refusals.record(answer(A, 404), world.now)
         world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
@@ -210,8 +210,8 @@ def test_step_looks_only_at_cases_with_answers(monkeypatch: pytest.MonkeyPatch) 
 def test_rows_follow_their_endpoints() -> None:
     world = World()
     world.take(answer(A, 404), answer(B))
-    world.refusals.relay((B, A), np.array([-1, 0]))
+    world.refusals.remap_rows((B, A), np.array([-1, 0]))
     blamed = world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
     assert blamed.tolist() == [0, 1]
-    world.refusals.relay((), np.zeros(0, np.int64))
+    world.refusals.remap_rows((), np.zeros(0, np.int64))
     assert not world.refusals.step(np.zeros(0, np.int64), np.zeros(0, np.int64), world.now).size

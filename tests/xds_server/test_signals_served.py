@@ -9,7 +9,7 @@ import pytest
 
 from fleet.settings import SignalSettings
 from xds_server.access_log.finished import Finished
-from xds_server.signals.passive.lenient import BLAMING, Lenient
+from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES, RetryBlame
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import rows_before
 
@@ -32,9 +32,9 @@ def finished(address: str = A, status: int = 200, **fields: Any) -> Finished:
     return Finished(address=address, status=status, **values)
 
 
-def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> ServedWindows:
-    windows = ServedWindows(SignalSettings(), lenient)
-    windows.relay(addresses, rows_before(addresses, {}), now)
+def make(*addresses: str, now: float = 0.0, retry_blame: RetryBlame = BLAME_ALL_RETRIES) -> ServedWindows:
+    windows = ServedWindows(SignalSettings(), retry_blame)
+    windows.remap_rows(addresses, rows_before(addresses, {}), now)
     return windows
 
 
@@ -44,7 +44,7 @@ def test_error_ratio_after_recovery_starts_again() -> None:
     for address in (A, B):
         for _ in range(9):
             windows.record(finished(address, status=503), 10.0)
-    windows.forgive(np.array([0]))
+    windows.reset_errors(np.array([0]))
     windows.record(finished(A), 12.0)
     windows.record(finished(B), 12.0)
     assert windows.columns(12.0).error_ratio.tolist() == [0.0, 0.9]
@@ -101,9 +101,9 @@ def test_a_pick_that_was_tried_in_vain_is_blamed() -> None:
     windows = make(A, B)
     windows.record(request, 10.0)
     assert windows.columns(10.0).error_ratio.tolist() == [1.0, 0.0]
-    lenient = make(A, B, lenient=Lenient(frozenset(["p"])))
-    lenient.record(request, 10.0)
-    assert np.isnan(lenient.columns(10.0).error_ratio[0])
+    windows = make(A, B, retry_blame=RetryBlame(frozenset(["p"])))
+    windows.record(request, 10.0)
+    assert np.isnan(windows.columns(10.0).error_ratio[0])
     skipped = make(A, B)
     skipped.record(finished(B, picked=A, attempts=1), 10.0)
     assert np.isnan(skipped.columns(10.0).error_ratio[0])
@@ -155,7 +155,7 @@ def test_refused_handshake_is_blamed_once_at_most() -> None:
         finished(B, status=101, picked=A, attempts=2, handshake=True, flags=("UC",)),
     )
     for handshakes, faults in ((False, 1), (True, 0)):
-        windows = make(A, B, lenient=Lenient(handshakes=handshakes))
+        windows = make(A, B, retry_blame=RetryBlame(handshakes=handshakes))
         windows.record(opened, 10.0)
         windows.record(ended, 10.0)
         assert windows.take().faults.tolist() == [faults, 0]
@@ -193,10 +193,10 @@ def test_state_is_bounded_by_the_membership() -> None:
         windows.record(finished("10.9.9.9:1", picked="10.9.9.8:1", attempts=2), 10.0)
     assert windows.take().ok.tolist() == [0, 0]
     windows.record(finished(B), 10.0)
-    windows.relay((B,), rows_before((B,), {A: 0, B: 1}), 11.0)
+    windows.remap_rows((B,), rows_before((B,), {A: 0, B: 1}), 11.0)
     assert windows.take().ok.tolist() == [1]
     assert windows.take().ok.tolist() == [0]
-    windows.relay((A, B), rows_before((A, B), {B: 0}), 12.0)
+    windows.remap_rows((A, B), rows_before((A, B), {B: 0}), 12.0)
     columns = windows.columns(12.0)
     assert np.isnan(columns.first_byte_p50_seconds[0])
     assert columns.first_byte_p50_seconds[1] == pytest.approx(0.2, rel=0.05)

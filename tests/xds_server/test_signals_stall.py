@@ -39,7 +39,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.detector = StallDetector()
-        self.detector.relay(np.array([-1]))
+        self.detector.remap_rows(np.array([-1]))
         self.now = 1000.0
         self.page = (nan, nan, -inf)
 
@@ -266,7 +266,7 @@ def test_rows_follow_their_endpoints() -> None:
     engine = Engine(in_flight=4)
     engine.work(5)
     assert engine.stalls_within(5)
-    engine.detector.relay(np.array([-1, 0]))
+    engine.detector.remap_rows(np.array([-1, 0]))
     inputs = StallInputs(
         np.array([1.0, 4.0]),
         np.zeros(2),
@@ -300,7 +300,7 @@ def test_slow_pages_make_no_stall() -> None:
     """With a page every ten seconds, silence between two of them says nothing."""
     slow = Timing(AFTER, 20.0, 10.0, 0.8)
     detector = StallDetector()
-    detector.relay(np.array([-1]))
+    detector.remap_rows(np.array([-1]))
     progress, page_at = 0.0, -inf
     for tick in range(1200):
         now = 1000.0 + tick * TICK

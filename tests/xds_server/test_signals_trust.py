@@ -17,7 +17,7 @@ class World:
 
     def __init__(self) -> None:
         self.trust = Trust()
-        self.trust.relay(np.array([-1]))
+        self.trust.remap_rows(np.array([-1]))
         self.now = 100.0
 
     def run(self, seconds: float, ok: float = 0.0, faults: float = 0.0, *, share: bool = False) -> float:
@@ -107,7 +107,7 @@ def test_half_the_fair_share_is_back_in_five_seconds(load: Any) -> None:
 
 def _seconds_until_half(load: float, seed: int) -> float:
     draw, trust, now, healed = np.random.default_rng(seed), Trust(), 0.0, 20.0
-    trust.relay(np.full(4, -1))
+    trust.remap_rows(np.full(4, -1))
     while True:
         shares = trust.ratio / trust.ratio.sum()
         if now >= healed and shares[0] >= 1 / 8:
@@ -122,5 +122,5 @@ def test_a_newcomer_is_trusted() -> None:
     """And rows follow their endpoints."""
     world = World()
     world.run(10, faults=50)
-    world.trust.relay(np.array([-1, 0]))
+    world.trust.remap_rows(np.array([-1, 0]))
     assert world.trust.ratio.tolist() == [1.0, FLOOR]

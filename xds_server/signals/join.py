@@ -22,7 +22,7 @@ from xds_server.signals.passive.refusals import Refusals
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.passive.stall import HALF_OPEN_FACTOR, StallDetector, StallInputs, Timing
 from xds_server.signals.passive.trust import Trust
-from xds_server.signals.rows import relaid, rows_before
+from xds_server.signals.rows import remapped, rows_before
 from xds_server.signals.traffic import TrafficColumns
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from fleet.settings import SignalSettings
     from fleet.store import Traffic
     from xds_server.access_log.finished import Finished
-    from xds_server.signals.passive.lenient import Lenient
-    from xds_server.signals.passive.served import Recent, ServedColumns
+    from xds_server.signals.passive.retry_blame import RetryBlame
+    from xds_server.signals.passive.served import NewAnswers, ServedColumns
     from xds_server.signals.rows import BoolArray, FloatArray
 
 NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
@@ -71,7 +71,7 @@ class SignalJoiner:
     """Joins every source. All calls come from one event loop; `now` never goes back."""
 
     def __init__(
-        self, settings: SignalSettings, lenient: Lenient, sources: Sources, registry: CollectorRegistry
+        self, settings: SignalSettings, retry_blame: RetryBlame, sources: Sources, registry: CollectorRegistry
     ) -> None:
         self._settings = settings
         self._sources = sources
@@ -81,7 +81,7 @@ class SignalJoiner:
         self._stall = StallDetector()
         self._times = PageTimes()
         self._traffic = TrafficColumns()
-        self._served = ServedWindows(settings, lenient)
+        self._served = ServedWindows(settings, retry_blame)
         self._computed = ComputedSignals(0)
         self._membership: Membership | None = None
         self._rows: dict[str, int] = {}
@@ -95,14 +95,14 @@ class SignalJoiner:
         self._restored: tuple[frozenset[str], float] = frozenset(), 0.0
         """Endpoints that begin as stalled, and until when."""
 
-    def reconfigure(self, settings: SignalSettings, lenient: Lenient) -> None:
+    def reconfigure(self, settings: SignalSettings, retry_blame: RetryBlame) -> None:
         """Take other settings; windows of another length start again."""
         before, self._settings = self._settings, settings
         windows = (settings.latency_window_seconds, settings.error_window_seconds)
         if windows != (before.latency_window_seconds, before.error_window_seconds):
             self._served = ServedWindows(settings)
             self._membership = None
-        self._served.lenient = lenient
+        self._served.retry_blame = retry_blame
 
     def restore_stalled(self, addresses: Collection[str], now: float) -> None:
         """Begin with these endpoints stalled: they were unhealthy before a restart.
@@ -148,7 +148,7 @@ class SignalJoiner:
         refused = self._refusals.step(self._pools, recent.ok, now)
         trust = self._trust.step(recent.ok, recent.faults + refused, now)
         if self._trust.recovered.any():
-            self._served.forgive(np.flatnonzero(self._trust.recovered))
+            self._served.reset_errors(np.flatnonzero(self._trust.recovered))
         self._events.report(membership.addresses, stalled, trust)
         self._publish_computed(envoy, stalled, trust, now, listening=listening)
         return self._table(membership, pages, returning, now)
@@ -157,16 +157,16 @@ class SignalJoiner:
         addresses, size = membership.addresses, len(membership.addresses)
         source = rows_before(addresses, self._rows)
         for part in (self._trust, self._stall, self._times, self._traffic, self._events):
-            part.relay(source)
+            part.remap_rows(source)
         restored, until = self._restored
         if restored and now < until:
             newcomers = np.flatnonzero(source < 0).tolist()
             rows = np.array([row for row in newcomers if addresses[row] in restored], np.int64)
             self._stall.restore(rows, now)
             self._events.restore(rows)
-        self._served.relay(addresses, source if self._served.members else np.full_like(source, -1), now)
-        self._refusals.relay(addresses, source)
-        self._busy_at = relaid(self._busy_at, source, now)
+        self._served.remap_rows(addresses, source if self._served.members else np.full_like(source, -1), now)
+        self._refusals.remap_rows(addresses, source)
+        self._busy_at = remapped(self._busy_at, source, now)
         self._membership = membership
         self._rows = {address: row for row, address in enumerate(addresses)}
         sizes = [len(pool.endpoints) for pool in membership.pools]
@@ -185,7 +185,7 @@ class SignalJoiner:
         return result
 
     def _step_stall(
-        self, pages: SignalTable, recent: Recent, duration: FloatArray, now: float, *, listening: bool
+        self, pages: SignalTable, recent: NewAnswers, duration: FloatArray, now: float, *, listening: bool
     ) -> FloatArray:
         settings = self._settings
         inputs = StallInputs(

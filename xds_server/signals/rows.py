@@ -1,4 +1,4 @@
-"""State of many endpoints as arrays: one row an endpoint, in the order of the membership."""
+"""State of many endpoints as arrays: one row per endpoint, in the order of the membership."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Rows:
         for name, newcomer in self._newcomers():
             setattr(self, name, newcomer[:0])
 
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `relaid`)."""
+    def remap_rows(self, source: IntArray) -> None:
+        """Follow a changed membership (see `remapped`)."""
         for name, newcomer in self._newcomers():
-            setattr(self, name, relaid(getattr(self, name), source, newcomer[0]))
+            setattr(self, name, remapped(getattr(self, name), source, newcomer[0]))
 
     def _newcomers(self) -> list[tuple[str, npt.NDArray[np.generic]]]:
         return [(name, value) for name, value in vars(type(self)).items() if isinstance(value, np.ndarray)]
@@ -37,7 +37,7 @@ def rows_before(addresses: Sequence[str], before: Mapping[str, int]) -> IntArray
     return np.array([before.get(address, -1) for address in addresses], np.int64)
 
 
-def relaid(array: npt.NDArray[_Scalar], source: IntArray, fill: object) -> npt.NDArray[_Scalar]:
+def remapped(array: npt.NDArray[_Scalar], source: IntArray, fill: object) -> npt.NDArray[_Scalar]:
     """Return the array with its rows in another order: row i was `source[i]`; `fill` where that is -1.
 
     Rows that no source names are gone: state is bounded by the membership.

@@ -10,7 +10,7 @@ from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.signals.gpu.view import gpu_view
 from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.lenient import lenient_of
+from xds_server.signals.passive.retry_blame import retry_blame_of
 from xds_server.signals.scrape.scraper import Scraper
 from xds_server.skew.watch import SkewWatch
 
@@ -69,7 +69,7 @@ class Sensing:
             not_ready=not_ready,
             gpus=self._gpus.signals,
         )
-        self._joiner = SignalJoiner(signals, lenient_of(settings), sources, registry)
+        self._joiner = SignalJoiner(signals, retry_blame_of(settings), sources, registry)
         self._access_log = AccessLogService(self._joiner.take, registry, clock, observers)
         self._skew = SkewWatch(settings.skew, signals, registry)
 
@@ -89,7 +89,7 @@ class Sensing:
         self.scraper.reconfigure(signals)
         self._gpus.reconfigure(signals, settings.weights.faults)
         self._gpu_pages.reconfigure(signals)
-        self._joiner.reconfigure(signals, lenient_of(settings))
+        self._joiner.reconfigure(signals, retry_blame_of(settings))
         self._skew.reconfigure(settings.skew, signals)
 
     def update(self, membership: Membership) -> None:

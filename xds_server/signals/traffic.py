@@ -35,9 +35,9 @@ class TrafficColumns(Rows):
         """Whether any worker reports what is in flight."""
         return np.isfinite(self.in_flight)
 
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`)."""
-        super().relay(source)
+    def remap_rows(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.remapped`)."""
+        super().remap_rows(source)
         self._reports = {}
 
     def read(self, reports: Mapping[str, Mapping[str, Traffic]], rows: Mapping[str, int]) -> None:

@@ -56,8 +56,8 @@ class Layout:
         )
 
     @classmethod
-    def of_nobody(cls) -> Layout:
-        """Return the layout before any membership is known."""
+    def empty(cls) -> Layout:
+        """Return a layout without endpoints, for the time before the first membership."""
         none = np.zeros(0, dtype=np.intp)
         return cls((), (), (), none, none, none)
 

@@ -1,4 +1,4 @@
-"""Watches the whole fleet for skew: a sample per period, detectors over the window, events."""
+"""Watches the fleet for skew: takes a sample per period, runs detectors over the window, keeps events."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_LINES: Final = 20
-"""Log lines of one period; when a whole fleet turns, one more line has the number of the others."""
+"""The maximum of log lines about events per period; one more line has the number of the other events."""
 
 
 class SkewMetrics:
-    """Labels are kinds and the settings' pools: both few."""
+    """The metrics of skew. Labels are the kinds of skew and the pools of the settings, both few."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._active = Gauge(
@@ -49,16 +49,16 @@ class SkewMetrics:
             ["kind", "pool"],
             registry=registry,
         )
-        begun = Counter("warmroute_skew_events_total", "Skews that have begun", ["kind"], registry=registry)
-        self._begun = {kind: begun.labels(kind) for kind in DETECTORS}
+        started = Counter("warmroute_skew_events_total", "Skews that have begun", ["kind"], registry=registry)
+        self._started = {kind: started.labels(kind) for kind in DETECTORS}
         self._pools: frozenset[str] = frozenset()
 
-    def began(self, kind: str) -> None:
-        """Count an event."""
-        self._begun[kind].inc()
+    def count_start(self, kind: str) -> None:
+        """Count the start of an event."""
+        self._started[kind].inc()
 
     def show(self, pools: Collection[str], active: Iterable[SkewEvent]) -> None:
-        """Set the gauges of all pools; those of pools that have left go."""
+        """Set the gauges of all pools; remove those of pools that have left."""
         counts = dict.fromkeys(((kind, pool) for kind in DETECTORS for pool in pools), 0)
         for event in active:
             counts[event.kind, event.pool] += 1
@@ -71,7 +71,7 @@ class SkewMetrics:
 
 
 class SkewWatch:
-    """Gets the signals of every tick and works once per period. Keeps one window and the active events."""
+    """Receives the signals of every tick, evaluates them once per period, and keeps the window and events."""
 
     def __init__(self, settings: SkewSettings, signals: SignalSettings, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -79,34 +79,34 @@ class SkewWatch:
         self._metrics = SkewMetrics(registry)
         self._membership: Membership | None = None
         self._active: dict[tuple[str, Scope], SkewEvent] = {}
-        self._over: deque[SkewEvent] = deque(maxlen=settings.recent_events)
+        self._ended: deque[SkewEvent] = deque(maxlen=settings.recent_events)
         self._diagnoses: tuple[Diagnosis, ...] | None = None
         self._next_at = -inf
         self._observed_at: float | None = None
-        nobody = Layout.of_nobody()
-        self._window = Window(settings.periods, nobody, signals.latency_window_seconds)
-        self._latches = {kind: Latch(nobody.columns) for kind in DETECTORS}
+        empty = Layout.empty()
+        self._window = Window(settings.periods, empty, signals.latency_window_seconds)
+        self._latches = {kind: Latch(empty.columns) for kind in DETECTORS}
 
     def reconfigure(self, settings: SkewSettings, signals: SignalSettings) -> None:
-        """Apply other settings; another window or period clears the samples and keeps the events."""
+        """Apply changed settings. A change of the window or the period clears the samples, not the events."""
         before, self._settings = self._settings, settings
         self._signals = signals
         self._window.latency_seconds = signals.latency_window_seconds
-        self._over = deque(self._over, maxlen=settings.recent_events)
+        self._ended = deque(self._ended, maxlen=settings.recent_events)
         if (before.periods, before.period_seconds) != (settings.periods, settings.period_seconds):
             self._window = Window(settings.periods, self._window.layout, signals.latency_window_seconds)
             self._next_at = -inf
             self._diagnoses = None
 
     def observe(self, membership: Membership, signals: SignalTable, now: float) -> list[SkewEvent]:
-        """Take a tick's signals; returns the events that begin or end with it, mostly none.
+        """Evaluate the signals of a tick; return the events that start or end with it.
 
-        `now` is on the clock of the signals' `observed_at`.
+        Most ticks start and end none. `now` is on the clock of the signals' `observed_at`.
         """
         if now < self._next_at:
             return []
         changes = self._follow(membership, now)
-        self._keep_time(now)
+        self._schedule(now)
         self._window.push(take(self._window.layout, signals, now, self._signals.stale_after_seconds))
         for kind, detector in DETECTORS.items():
             patience = Patience(
@@ -124,14 +124,14 @@ class SkewWatch:
         return tuple(sorted(self._active.values(), key=lambda event: event.began_at))
 
     def events(self) -> tuple[SkewEvent, ...]:
-        """Return the active events and those that ended recently, newest first."""
+        """Return the active events and the newest ended events, newest first."""
         return tuple(
-            sorted((*self._over, *self._active.values()), key=lambda event: event.began_at, reverse=True)
+            sorted((*self._ended, *self._active.values()), key=lambda event: event.began_at, reverse=True)
         )
 
     @property
     def actions(self) -> Actions:
-        """The actions that the active events ask for, as of the newest period."""
+        """The actions that the active events require, as of the newest period."""
         now = self._observed_at or 0.0
         floor, hinted = 0.0, {"batching_hint": set[str](), "warm_up_hint": set[str]()}
         for event in self._active.values():
@@ -151,7 +151,7 @@ class SkewWatch:
         return self._diagnoses
 
     def status(self) -> dict[str, Any]:
-        """Plain data for `/api/v1/skew`."""
+        """Return the document of `/api/v1/skew`."""
         now = self._observed_at or 0.0
         return {
             "window_seconds": self._settings.window_seconds,
@@ -162,7 +162,7 @@ class SkewWatch:
         }
 
     def diagnosis(self) -> dict[str, Any]:
-        """Plain data for `/api/v1/diagnosis`."""
+        """Return the document of `/api/v1/diagnosis`."""
         pools = [entry for entry in self.diagnoses() if entry.address is None]
         endpoints = [entry for entry in self.diagnoses() if entry.address is not None]
         causes: dict[str, collections.Counter[str]] = {entry.pool: collections.Counter() for entry in pools}
@@ -175,11 +175,11 @@ class SkewWatch:
         }
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
-        """Path of the admin server to view."""
+        """Return the views of the admin server, by path."""
         return {"/api/v1/skew": self.status, "/api/v1/diagnosis": self.diagnosis}
 
     def _follow(self, membership: Membership, now: float) -> list[SkewEvent]:
-        """Follow the membership; events of endpoints and pools that have left end."""
+        """Apply a changed membership; end the events of endpoints and pools that have left."""
         if membership is self._membership:
             return []
         self._membership = membership
@@ -193,8 +193,8 @@ class SkewWatch:
         staying = set(layout.scopes)
         return [self._end(key, now) for key in tuple(self._active) if key[1] not in staying]
 
-    def _keep_time(self, now: float) -> None:
-        """Age the window by the missed periods, and schedule the next one."""
+    def _schedule(self, now: float) -> None:
+        """Shift the window by the missed periods, and schedule the next period."""
         period = self._settings.period_seconds
         if self._next_at > -inf and (missed := int((now - self._next_at) / period)):
             self._window.skip(missed)
@@ -213,12 +213,12 @@ class SkewWatch:
     def _begin(self, kind: str, scope: Scope, evidence: Mapping[str, float], now: float) -> SkewEvent:
         event = SkewEvent(kind, scope.pool, scope.address, now, evidence, DETECTORS[kind].hint)
         self._active[kind, scope] = event
-        self._metrics.began(kind)
+        self._metrics.count_start(kind)
         return event
 
     def _end(self, key: tuple[str, Scope], now: float) -> SkewEvent:
         event = replace(self._active.pop(key), ended_at=now)
-        self._over.append(event)
+        self._ended.append(event)
         return event
 
     def _addresses(self, event: SkewEvent) -> list[str]:
@@ -229,7 +229,7 @@ class SkewWatch:
 
 
 def _evidence(finding: Finding, column: int) -> Mapping[str, float]:
-    """Return the known figures, with six digits."""
+    """Return the known figures, rounded to six digits."""
     figures = {name: float(values[column]) for name, values in finding.evidence.items()}
     return {name: float(f"{value:.6g}") for name, value in figures.items() if isfinite(value)}
 

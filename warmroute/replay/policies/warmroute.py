@@ -23,7 +23,7 @@ from warmroute.replay.trace import block_texts
 from xds_server.access_log.finished import Finished
 from xds_server.signals.board import SignalBoard
 from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.lenient import BLAMING
+from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES
 from xds_server.signals.scrape.engines import reader_of
 from xds_server.weights.weigh import Weigher
 
@@ -82,7 +82,7 @@ class Warmroute:
         self._board.follow(self.membership.addresses)
         self._readers = [reader_of("vllm", address, signals) for address in self.addresses]
         sources = Sources(self._board.table, self._store.traffic, lambda: True)
-        self._joiner = SignalJoiner(signals, BLAMING, sources, registry)
+        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry)
         self._weigher = Weigher(settings.weights, signals)
         self._stores = [FleetStore() for _ in range(plan.workers)]
         self._directors = [

@@ -1,9 +1,9 @@
-"""The DCGM exporter's page as a source of GPU readings, equal to an agent's.
+"""Reads the pages of DCGM exporters into GPU readings, the same type that the GPU agent sends.
 
 Names and units: https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html. Memory is in
-MiB, utilisation in percent, power in watts. A value that DCGM does not have is a large number of its own.
-DCGM_FI_DEV_XID_ERRORS is the last code and no count: a code that comes twice in a row shows once, and the age
-of the code on a first page is unknown.
+MiB, utilisation in percent, power in watts. DCGM encodes a missing value as a large number. The value of
+DCGM_FI_DEV_XID_ERRORS is the last code, not a count: if a code occurs twice in a row, the page stays the
+same, and the age of the code on the first page is unknown.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BLANK_FROM: Final = 2_147_483_632.0
-"""DCGM_INT32_BLANK. This and everything above it (the blanks of 64-bit numbers, of floats, and what is not
-supported or not permitted) is no value; all fields read here are smaller."""
+"""DCGM_INT32_BLANK. Numbers from here on mean that a value is missing, unsupported or not permitted, also in
+64-bit and floating-point fields. The values of all fields in `FIELDS` are smaller."""
 MIB: Final = 1024 * 1024
 MAX_PAGE_GPUS: Final = 64
 
 USED, FREE, RESERVED = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED"
 UTILISATION, UTILISATION_RATIO = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"
 ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-# The second names are those of DCGM 4.7.
+# DCGM 4.7 uses the second name of each pair.
 TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS")
 POWER = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS")
 POWER_LIMITS = ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_POWER_MGMT_LIMIT")
@@ -73,29 +73,29 @@ _Fields = dict[str, float]
 
 
 class _Gpu:
-    """One GPU's lines of a page."""
+    """The lines of one GPU on a page."""
 
     def __init__(self, labels: dict[str, str]) -> None:
         self.labels = labels
         self.fields: _Fields = {}
         self.slices: dict[str, tuple[str, _Fields]] = {}
-        """GPU instance to its profile and fields."""
+        """The profile and the fields of each MIG instance, by its id."""
 
 
 class DcgmReader:
-    """Reads one exporter's pages, one after the other: faults show in what changes between them."""
+    """Reads the pages of one exporter in order: a change between two pages reveals a fault."""
 
     def __init__(self) -> None:
         self._pages = PageReader(FIELDS)
         self._logs: dict[str, FaultLog] = {}
         self._before: dict[str, tuple[float | None, float | None]] = {}
-        """UUID to the last XID and the count of uncorrected errors."""
+        """The last XID and the number of uncorrected errors, by UUID."""
 
     def read(self, page: bytes, now: float) -> NodeReading:
-        """Turn a page into a reading; what cannot be read is unknown.
+        """Convert a page into a reading; a field that cannot be parsed is unknown.
 
         Raises:
-            PageError: too many lines of it would be read.
+            PageError: the page has too many lines with fields of `FIELDS`.
         """
         lines = self._pages.read(page)
         gpu_of: dict[str, _Gpu] = {}
@@ -120,10 +120,10 @@ class DcgmReader:
         return NodeReading(now, gpus, "" if gpus else "the page has no GPU")
 
     def _gpu(self, uuid: str, gpu: _Gpu, now: float) -> GpuReading:
-        # Under MIG some fields of the whole GPU stand at each of its slices.
+        # Under MIG, the exporter repeats some fields of the whole GPU at each slice.
         whole = {**(next(iter(gpu.slices.values()))[1] if gpu.slices else {}), **gpu.fields}
         used, total = _memory(gpu.fields)
-        self._notice(uuid, whole, now)
+        self._record_faults(uuid, whole, now)
         mask = _first(whole, CLOCKS)
         rows = [whole.get(name) for name in ROWS]
         pending = whole.get(RETIRED_PENDING)
@@ -152,8 +152,11 @@ class DcgmReader:
             faults=self._logs[uuid].events(),
         )
 
-    def _notice(self, uuid: str, fields: _Fields, now: float) -> None:
-        """Make faults of what changed; with the code 0 none came since DCGM began, so all is past."""
+    def _record_faults(self, uuid: str, fields: _Fields, now: float) -> None:
+        """Record a fault for each change since the last page.
+
+        The code 0 means that no error has occurred since DCGM started. A change to 0 ends all faults.
+        """
         xid, errors = _first(fields, XID), fields.get(UNCORRECTED)
         first = uuid not in self._before
         xid_before, errors_before = self._before.get(uuid, (None, None))
@@ -163,12 +166,12 @@ class DcgmReader:
                 log.clear()
         elif xid is not None and xid != xid_before:
             code = str(int(xid))
-            # What a first page shows may be days old: only what a reset has to end is taken as true still.
+            # A code on the first page may be days old. It counts only if the fault lasts until a reset.
             if not first or classify("xid", code) is FaultClass.DRAINED:
                 log.note("xid", code, now)
         if errors is not None and errors_before is not None and errors > errors_before:
             log.note("state", "ecc_uncorrected", now)
-        # A field that is missing for once says nothing about what it was.
+        # A missing field does not change the stored value.
         self._before[uuid] = (xid_before if xid is None else xid, errors_before if errors is None else errors)
 
 
@@ -181,7 +184,7 @@ def _memory(fields: _Fields) -> tuple[int | None, int | None]:
 
 
 def _utilisation(gpu: _Gpu) -> float | None:
-    """GPU_UTIL. Under MIG it is missing or 0: there the mean of the slices' share of active cycles."""
+    """Return GPU_UTIL; under MIG, where it is missing or 0, the mean of the slices' active cycles."""
     if not gpu.slices:
         if (percent := gpu.fields.get(UTILISATION)) is not None:
             return percent / 100
@@ -204,7 +207,7 @@ def _whole_number(text: str) -> int | None:
 
 
 class DcgmPoller:
-    """Reads every page that endpoints name into a board, each page once however many name it."""
+    """Reads the pages that endpoints name into a board. Endpoints that name the same page share one read."""
 
     def __init__(
         self,
@@ -224,17 +227,17 @@ class DcgmPoller:
             registry=registry,
         )
         self._tasks: dict[tuple[str, bool], asyncio.Task[None]] = {}
-        """By URL, and whether only sources, not the settings, name it (see `Endpoint.screened`)."""
+        """Keyed by URL and by whether only sources, not the settings, name it (see `Endpoint.screened`)."""
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
         self._turns = Turns()
         self._aside = Aside()
 
     def reconfigure(self, signals: SignalSettings) -> None:
-        """Take changed settings over, from each page's next read on."""
+        """Apply changed settings from the next read of each page on."""
         self._signals = signals
 
     def update(self, membership: Membership) -> None:
-        """Start and stop reading as endpoints name pages. Call it inside the event loop."""
+        """Start and stop reads according to the membership. Call this inside the event loop."""
         screened: dict[str, bool] = {}
         for endpoint in membership.endpoints:
             if url := endpoint.gpu_metrics_url:
@@ -246,7 +249,7 @@ class DcgmPoller:
         self._board.keep_pages(set(screened))
 
     async def close(self) -> None:
-        """End every read."""
+        """Cancel all reads."""
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()
@@ -255,9 +258,9 @@ class DcgmPoller:
                 await task
         self._fetcher.close()
 
-    async def _poll(self, url: str, screened: bool) -> None:  # noqa: FBT001 - a key's part
+    async def _poll(self, url: str, screened: bool) -> None:  # noqa: FBT001 - part of the key
         reader, cost, failing = DcgmReader(), Cost(), ""
-        # Pages are read spread over the interval, not all at once.
+        # The first reads are spread over the interval.
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
             try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from xds_server.signals.rows import FloatArray, IntArray, relaid
+from xds_server.signals.rows import FloatArray, IntArray, remapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +56,9 @@ class FleetHistogram:
         """Bytes of the arrays."""
         return self._counts.nbytes + self._totals.nbytes
 
-    def relay(self, source: IntArray) -> None:
+    def remap_rows(self, source: IntArray) -> None:
         """Take over rows in another order: row i was row `source[i]`, or is new where that is -1."""
-        self._places = relaid(self._places, source, -1)
+        self._places = remapped(self._places, source, -1)
         rows = np.flatnonzero(self._places >= 0)
         if rows.size < self._used:
             places = self._places[rows]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fleet.names import METADATA_PREFIX
-from xds_server.signals.rows import FloatArray, IntArray, relaid
+from xds_server.signals.rows import FloatArray, IntArray, remapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,11 +143,11 @@ class Refusals:
         """Refusals of each since the last step."""
         self._stepped_at = 0.0
 
-    def relay(self, addresses: Sequence[str], source: IntArray) -> None:
-        """Follow a changed membership: row i is `addresses[i]` (see `rows.relaid`)."""
+    def remap_rows(self, addresses: Sequence[str], source: IntArray) -> None:
+        """Follow a changed membership: row i is `addresses[i]` (see `rows.remapped`)."""
         self._rows = {address: row for row, address in enumerate(addresses)}
-        self._counts = relaid(self._counts, source, 0.0)
-        self._refused = relaid(self._refused, source, 0)
+        self._counts = remapped(self._counts, source, 0.0)
+        self._refused = remapped(self._refused, source, 0)
         for case in self._cases.values():
             for address in [address for address in case.by if address not in self._rows]:
                 case.drop(address)

@@ -1,4 +1,4 @@
-"""Finished requests as windows over each endpoint. I/O-free; whose fault is whose stands in `finished.py`."""
+"""Windows over the finished requests of each endpoint. I/O-free; `finished.py` attributes faults to hosts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from xds_server.access_log.finished import HOST_FLAGS, SWITCHED, Finished
-from xds_server.signals.passive.lenient import BLAMING, Lenient
 from xds_server.signals.passive.log_histogram import FleetHistogram
-from xds_server.signals.rows import FloatArray, IntArray, relaid
+from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES, RetryBlame
+from xds_server.signals.rows import FloatArray, IntArray, remapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from fleet.settings import SignalSettings
 
 _PENDING: Final = 1024
-"""Requests taken in before they are counted in the windows: a bound, and what makes counting cheap."""
+"""At most this many requests wait until the windows count them. Counting many at once is cheap."""
 _ERROR_SLICES: Final = 10
 _MOST_SLICES: Final = 600
 _QUANTILES: Final = (0.5, 0.99)
 _OK, _CLIENT_ERROR, _FAULT, _ABORTED, _RETRIED = range(5)
 _KINDS: Final = 5
-_NONE, _PICKED, _IN_SESSION, _DRAWN = range(4)
-"""Whether the host answered to the end, and how the request came to it."""
+_NO_WHOLE_ANSWER, _ANSWER_TO_PICK, _ANSWER_IN_SESSION, _ANSWER_BY_WEIGHT = range(4)
+"""Whether the host sent a whole answer, and if so, how Envoy chose the host."""
 
 
-class Recent(NamedTuple):
-    """What has come since the last look, one number a row."""
+class NewAnswers(NamedTuple):
+    """Counts since the last call of `ServedWindows.take`, one number per row."""
 
     ok: IntArray
-    """Answers below 400."""
+    """Answers with a status below 400."""
     faults: IntArray
     answered: IntArray
-    """Answers of any status that the host gave to its end: it works."""
+    """Whole answers of any status: they prove that the host works."""
     by_weight: IntArray
-    """Those of them that went there without a pick."""
+    """Whole answers to requests without a pick."""
     drawn: IntArray
-    """Those of these that had no session either."""
+    """Whole answers to requests without a pick and without a session."""
 
 
 class ServedColumns(NamedTuple):
-    """One number a row; NaN is unknown. Those named as signals have their units."""
+    """One number per row; NaN is unknown. Columns with the name of a signal have its unit."""
 
     first_byte_p50_seconds: FloatArray
     first_byte_p99_seconds: FloatArray
@@ -53,15 +53,15 @@ class ServedColumns(NamedTuple):
     requests_per_second: FloatArray
     error_ratio: FloatArray
     latency_at: FloatArray
-    """When the newest answer came that the latencies know of."""
+    """The time of the newest answer in the latencies."""
 
 
 class ServedWindows:
-    """Windows over finished requests; bounded by the membership. `now` never goes back."""
+    """Windows over finished requests, bounded by the membership. `now` never decreases."""
 
-    def __init__(self, settings: SignalSettings, lenient: Lenient = BLAMING) -> None:
-        """Take the lengths of the windows, and which retries blame no engine."""
-        self.lenient = lenient
+    def __init__(self, settings: SignalSettings, retry_blame: RetryBlame = BLAME_ALL_RETRIES) -> None:
+        """`settings` has the lengths of the windows; `retry_blame` decides which retries are faults."""
+        self.retry_blame = retry_blame
         self._rows: dict[str, int] = {}
         self._error_slices = _ERROR_SLICES
         self._slice_seconds = settings.error_window_seconds / _ERROR_SLICES
@@ -74,19 +74,19 @@ class ServedWindows:
         self._latency_at: FloatArray = np.empty(0)
         self._since: FloatArray = np.empty(0)
         self._errors_from: IntArray = np.empty(0, np.int64)
-        """Number of the first slice whose faults count in the error ratio."""
+        """The number of the first slice that counts in the error ratio."""
         self._dirty: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._recent: IntArray = np.empty((0, len(Recent._fields)), np.int64)
+        self._new_answers: IntArray = np.empty((0, len(NewAnswers._fields)), np.int64)
         self._pending: list[tuple[int, int, float, float, int]] = []
         self._pending_at = 0.0
-        """When the first of them came: they all count as of then."""
+        """The time of the first pending request; all of them count at this time."""
 
     @property
     def members(self) -> int:
-        """Endpoints followed."""
+        """The number of endpoints."""
         return len(self._rows)
 
-    def relay(self, addresses: Sequence[str], source: IntArray, now: float) -> None:
+    def remap_rows(self, addresses: Sequence[str], source: IntArray, now: float) -> None:
         """Follow a changed membership: row i is `addresses[i]` and was row `source[i]`, or new at -1."""
         self._flush()
         self._rows = {address: row for row, address in enumerate(addresses)}
@@ -96,19 +96,19 @@ class ServedWindows:
         )
         self._counts = np.zeros((len(before), len(source), _KINDS), np.uint32)
         self._counts[:, rows] = before[:, source[rows]]
-        self._first_bytes.relay(source)
-        self._durations.relay(source)
-        self._latencies = relaid(self._latencies, source, np.nan)
-        self._latency_at = relaid(self._latency_at, source, -np.inf)
-        self._since = relaid(self._since, source, now)
-        self._errors_from = relaid(self._errors_from, source, 0)
-        self._dirty = relaid(self._dirty, source, False)
-        self._recent = relaid(self._recent, source, 0)
+        self._first_bytes.remap_rows(source)
+        self._durations.remap_rows(source)
+        self._latencies = remapped(self._latencies, source, np.nan)
+        self._latency_at = remapped(self._latency_at, source, -np.inf)
+        self._since = remapped(self._since, source, now)
+        self._errors_from = remapped(self._errors_from, source, 0)
+        self._dirty = remapped(self._dirty, source, False)
+        self._new_answers = remapped(self._new_answers, source, 0)
 
     def record(self, finished: Finished, now: float) -> None:
-        """Take in a request; of an endpoint that is not a member, nothing is kept."""
+        """Record a request; one of an endpoint outside the membership is ignored."""
         if finished.status == SWITCHED and not finished.established:
-            return  # It was taken in when it opened, perhaps days ago.
+            return  # The request was recorded when the connection opened, perhaps days ago.
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
             self._flush()
         if not self._pending:
@@ -116,24 +116,24 @@ class ServedWindows:
         row = self._rows.get(finished.address)
         if row is not None:
             self._pending.append((row, *_counted(finished)))
-        if finished.retried_away and not self.lenient.forgives(finished):
+        if finished.retried_away and self.retry_blame.blames_engine(finished):
             row = self._rows.get(finished.picked)
             if row is not None:
-                self._pending.append((row, _RETRIED, np.nan, np.nan, _NONE))
+                self._pending.append((row, _RETRIED, np.nan, np.nan, _NO_WHOLE_ANSWER))
 
-    def forgive(self, rows: IntArray) -> None:
-        """Start the error ratio of these again: they have recovered, and older faults do not count."""
+    def reset_errors(self, rows: IntArray) -> None:
+        """Restart the error ratio of endpoints that have recovered: older faults do not count."""
         self._flush()
         self._errors_from[rows] = self._newest + 1
 
-    def take(self) -> Recent:
-        """Return what has come since the last call."""
+    def take(self) -> NewAnswers:
+        """Return the counts since the last call."""
         self._flush()
-        recent, self._recent = self._recent, np.zeros_like(self._recent)
-        return Recent(*recent.T)
+        counts, self._new_answers = self._new_answers, np.zeros_like(self._new_answers)
+        return NewAnswers(*counts.T)
 
     def columns(self, now: float) -> ServedColumns:
-        """Return every window as it stands."""
+        """Return the figures of every window at `now`."""
         self._flush()
         self._advance(now)
         self._refresh(now)
@@ -173,9 +173,11 @@ class ServedWindows:
             .astype(np.uint32)
         )
         faults = (kinds == _FAULT) | (kinds == _RETRIED)
-        kinds_of_recent = (kinds == _OK, faults, answers > _NONE, answers > _PICKED, answers == _DRAWN)
-        for column, chosen in enumerate(kinds_of_recent):
-            self._recent[:, column] += np.bincount(rows[chosen], minlength=members)
+        whole, without_pick = answers > _NO_WHOLE_ANSWER, answers > _ANSWER_TO_PICK
+        # In the order of `NewAnswers`.
+        counted = (kinds == _OK, faults, whole, without_pick, answers == _ANSWER_BY_WEIGHT)
+        for column, chosen in enumerate(counted):
+            self._new_answers[:, column] += np.bincount(rows[chosen], minlength=members)
         for histogram, values in ((self._first_bytes, firsts), (self._durations, durations)):
             measured = np.isfinite(values)
             if measured.any():
@@ -191,7 +193,7 @@ class ServedWindows:
         self._newest = max(self._newest, number)
 
     def _refresh(self, now: float) -> None:
-        """Compute the latencies of endpoints with new answers, and all of them when a slice has gone."""
+        """Compute the latencies of endpoints with new answers; after a slice has expired, those of all."""
         moved = self._first_bytes.advance(now)
         if self._durations.advance(now) or moved:
             self._dirty |= np.isfinite(self._latencies).any(axis=1)
@@ -203,19 +205,22 @@ class ServedWindows:
 
 
 def _counted(finished: Finished) -> tuple[int, float, float, int]:
-    """Kind, first byte, duration (both of good answers only), and whether the host answered to the end.
+    """Return a request's kind, time to the first byte, duration, and kind of answer.
 
-    Both times are the host's own: without attempts that failed elsewhere and the waits between them.
+    Only good answers have the two times. Both exclude failed attempts at other hosts and the waits between.
     """
     if finished.aborted:
-        return _ABORTED, np.nan, np.nan, _NONE
-    answered = _NONE
+        return _ABORTED, np.nan, np.nan, _NO_WHOLE_ANSWER
+    answered = _NO_WHOLE_ANSWER
     if finished.first_byte_seconds is not None and HOST_FLAGS.isdisjoint(finished.flags):
-        answered = _PICKED if finished.picked else _IN_SESSION if finished.session is not None else _DRAWN
+        if finished.picked:
+            answered = _ANSWER_TO_PICK
+        else:
+            answered = _ANSWER_BY_WEIGHT if finished.session is None else _ANSWER_IN_SESSION
     if finished.faulty:
         return _FAULT, np.nan, np.nan, answered
     if finished.status == 0 or finished.status >= 500:
-        return _ABORTED, np.nan, np.nan, _NONE  # Envoy's own answer: it blames nobody.
+        return _ABORTED, np.nan, np.nan, _NO_WHOLE_ANSWER  # Envoy's own answer, no fault of the host.
     if finished.status >= 400:
         return _CLIENT_ERROR, np.nan, np.nan, answered
     if finished.established:

@@ -112,10 +112,10 @@ class StallDetector(Rows):
         self._resumed_at = -inf
         """When the newest late step came."""
 
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`)."""
-        super().relay(source)
-        self._expected.relay(source)
+    def remap_rows(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.remapped`)."""
+        super().remap_rows(source)
+        self._expected.remap_rows(source)
 
     def restore(self, rows: IntArray, now: float) -> None:
         """Begin with newcomers stalled, as before a restart, until they show life or are tried half open.

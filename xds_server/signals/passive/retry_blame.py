@@ -1,6 +1,7 @@
-"""Retries that blame no engine, because a 4xx may have been the reason. Pure.
+"""Which retries count as faults of the engine that was tried before. Pure.
 
-The log has the last attempt only: it shows that another one was before, and not what the answer to it was.
+The access log shows only the last attempt. It shows that an earlier attempt was made, but not its answer.
+Where Envoy also retries after a 4xx, the earlier engine may have been sound, so the retry is no fault.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ _RETRIED_4XX: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Lenient:
-    """What may be retried for a 4xx."""
+class RetryBlame:
+    """The requests that Envoy may retry after a 4xx."""
 
     pools: frozenset[str] = frozenset()
-    """All requests of these."""
+    """Pools whose requests Envoy may all retry after a 4xx."""
     keyed: frozenset[str] = frozenset()
-    """Of these, requests that ext_proc has given a key to: only they are repeated for their status."""
+    """Pools in which Envoy may retry a request after a 4xx if ext_proc gave it a key."""
     handshakes: bool = False
-    """Handshakes of WebSockets: the next engine is tried when one has none."""
+    """Whether Envoy may retry WebSocket handshakes after a 4xx: an engine without WebSockets sends one."""
 
-    def forgives(self, finished: Finished) -> bool:
-        """Whether a retry of this request says nothing of the engine that was tried before."""
-        return (
+    def blames_engine(self, finished: Finished) -> bool:
+        """Whether a retry of this request counts as a fault of the engine that was tried before."""
+        return not (
             finished.cluster in self.pools
             or (self.handshakes and finished.handshake)
             or (finished.cluster in self.keyed and METADATA_RETRY_ON in finished.metadata)
         )
 
 
-BLAMING: Final = Lenient()
-"""Nothing is retried for a 4xx."""
+BLAME_ALL_RETRIES: Final = RetryBlame()
+"""Envoy retries nothing after a 4xx, so every retry is a fault."""
 
 
-def lenient_of(settings: Settings) -> Lenient:
-    """Return what the routes that follow from these settings retry for what may be a 4xx."""
+def retry_blame_of(settings: Settings) -> RetryBlame:
+    """Return the blame that follows from the retries in the routes of these settings."""
     streaming = settings.ext_proc.idempotency.enabled and settings.ext_proc.idempotency.streaming
-    return Lenient(
+    return RetryBlame(
         frozenset(_by_policy(settings.pools)),
         frozenset(pool.name for pool in settings.pools if _repeats_4xx(pool, streaming_keys=streaming)),
         any(map(_is_4xx, settings.upgrades.retry_statuses)),

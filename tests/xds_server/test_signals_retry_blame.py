@@ -1,4 +1,4 @@
-"""Retries that may have been for a 4xx blame nobody, and no others are forgiven."""
+"""A retry after what may have been a 4xx is no fault of the engine; every other retry is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleet.names import METADATA_RETRY_ON
 from fleet.settings import Settings, parse_settings
 from fleet.settings.sla_policy import KEYED
 from xds_server.access_log.finished import Finished
-from xds_server.signals.passive.lenient import lenient_of
+from xds_server.signals.passive.retry_blame import retry_blame_of
 
 SLA = {"first_token_p95_seconds": 2.0, "base_round_trip_seconds": 0.001, "tolerated_error_ratio": 0.05}
 
@@ -34,7 +34,7 @@ WITH_KEY = retried(metadata={METADATA_RETRY_ON: KEYED})
 
 
 @pytest.mark.parametrize(
-    ("sections", "forgiven"),
+    ("sections", "blameless"),
     [
         ({}, (False, False, True)),
         ({"upgrades": {"retry_statuses": [501]}}, (False, False, False)),
@@ -56,8 +56,9 @@ WITH_KEY = retried(metadata={METADATA_RETRY_ON: KEYED})
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_only_what_envoy_repeats_for_a_4xx_is_forgiven(sections: dict[str, Any], forgiven: Any) -> None:
+def test_retries_after_a_4xx_blame_no_engine(sections: dict[str, Any], blameless: Any) -> None:
     """An ordinary request, one with a key, and a handshake."""
-    lenient = lenient_of(settings(**sections))
-    assert tuple(lenient.forgives(request) for request in (ORDINARY, WITH_KEY, HANDSHAKE)) == forgiven
-    assert not lenient.forgives(retried(cluster="other", metadata={METADATA_RETRY_ON: KEYED}))
+    retry_blame = retry_blame_of(settings(**sections))
+    blamed = [retry_blame.blames_engine(request) for request in (ORDINARY, WITH_KEY, HANDSHAKE)]
+    assert blamed == [not free for free in blameless]
+    assert retry_blame.blames_engine(retried(cluster="other", metadata={METADATA_RETRY_ON: KEYED}))
