@@ -92,10 +92,10 @@ class Turns:
             if self._used >= SLICE_SECONDS:
                 self._end_slice()
 
-    def _outcome(self, piece: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    def _outcome(self, piece: Callable[[], T]) -> tuple[T | None, BaseException | None]:
         try:
             return self._run(piece), None
-        except Exception as error:  # noqa: BLE001 - raised again where the piece came from
+        except BaseException as error:  # noqa: BLE001 - raised again where the piece came from
             return None, error
 
     def _end_slice(self) -> None:
@@ -120,5 +120,8 @@ class Turns:
                 outcome.set_result(None)
                 self._end_slice()
             else:
-                outcome.set_result(self._outcome(piece))
-            del piece, outcome  # An error refers to this frame: as above.
+                result = self._outcome(piece)
+                if not outcome.done():  # The piece may have cancelled its caller.
+                    outcome.set_result(result)
+                del result  # An error refers to this frame: as above.
+            del piece, outcome

@@ -115,6 +115,57 @@ async def test_cancelled_caller_runs_nothing(site: Site) -> None:
     assert [name for name, _ in site.ran] == [0, 1, 3]
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit])
+async def test_error_that_is_no_exception_reaches_its_caller(site: Site, error: type[BaseException]) -> None:
+    def fail() -> None:
+        raise error
+
+    async def caller() -> bool:
+        try:
+            await site.turns.run(fail)
+        except error:
+            return True
+        return False
+
+    async with asyncio.timeout(60):
+        outcomes = await asyncio.gather(
+            site.turns.run(site.piece("a", 1.0)), caller(), site.turns.run(site.piece("b", 0.0))
+        )
+    assert outcomes == ["a", True, "b"]
+
+
+async def test_piece_that_cancels_its_caller_stops_no_other(site: Site) -> None:
+    tasks = list[asyncio.Task[Any]]()
+    pieces = [site.piece("a", 1.0), lambda: tasks[1].cancel(), site.piece("c", 0.0)]
+    tasks += [asyncio.create_task(site.turns.run(piece)) for piece in pieces]
+    async with asyncio.timeout(60):
+        await asyncio.wait(tasks)
+    assert tasks[1].cancelled()
+    assert [name for name, _ in site.ran] == ["a", "c"]
+
+
+async def test_cancelled_iterator_goes_on_where_it_stopped(site: Site) -> None:
+    """Other steps and pieces keep their places in the queue meanwhile."""
+    work = (site.piece(n, SLICE_SECONDS)() for n in range(4))
+
+    async def step(name: str) -> None:
+        await site.turns.step()
+        site.piece(name, 0.0)()
+
+    cancelled = asyncio.create_task(site.turns.run_all(work))
+    steps = [asyncio.create_task(step(name)) for name in "ab"]
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    again = asyncio.create_task(site.turns.run_all(work))
+    steps[0].cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait([cancelled, *steps, again])
+    assert cancelled.cancelled()
+    assert steps[0].cancelled()
+    assert again.result() == [1, 2, 3]
+    assert [name for name, _ in site.ran] == [0, "b", 1, 2, 3]
+
+
 async def test_one_step_goes_on_in_a_pass(site: Site) -> None:
     async def go(name: int) -> None:
         await site.turns.step()
