@@ -46,7 +46,7 @@ class ExtProcService:
 
     def __init__(self, processor: ExternalProcessor) -> None:
         self.processor = processor
-        self.unread = UnreadReplies()
+        self.unread = UnreadReplies(processor.buffered)
         self._turns = Turns(time.monotonic)
         self._closing = False
         self._open: dict[asyncio.Task[Any], RequestStream] = {}

@@ -3,9 +3,10 @@
 A client that sends bodies to be echoed, and reads nothing, makes each of its streams keep one message: a
 stream is read again only after its replies are written. No time tells such a client from an honest one: an
 Envoy or this worker may stand still for seconds, and a client with a small window shows progress seldom. A
-reply that is lost in the middle of a body fails its request. So replies are dropped only above `MAX_BYTES` in
-all, which a standstill of honest clients does not reach, and only on the connection with the most unread
-bytes, the largest stream first. gRPC takes no write back: a stream ends after its current reply.
+reply that is lost in the middle of a body fails its request. So replies are dropped only above a limit that a
+standstill of honest clients does not reach, and only on the connection with the most unread bytes, the
+largest stream first. The limit is `SPARE_BYTES` in addition to `limits.held_body_bytes`, because bodies that
+wait for their picks may leave all at once. gRPC takes no write back: a stream ends after its current reply.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from ext_proc.protocol.reply import PIECE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-MAX_BYTES: Final = 512 * 1024 * 1024
-"""Of all streams of a worker together: 512 bodies of 1 MiB."""
+    from ext_proc.protocol.body_buffer import BufferedBytes
+
+SPARE_BYTES: Final = 256 * 1024 * 1024
+"""Of all streams of a worker together: with the default setting 512 bodies of 1 MiB fit."""
 _COUNTED_BYTES: Final = PIECE_BYTES + 1024
 """Larger replies count; smaller ones are part of the memory that each stream takes."""
 
@@ -54,8 +57,10 @@ class _Waiting:
 class UnreadReplies:
     """Replies that wait for their clients. Single-threaded."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, buffered: BufferedBytes, spare_bytes: int = SPARE_BYTES) -> None:
+        """`buffered` has the worker's limit for bodies that wait for their picks."""
+        self._buffered = buffered
+        self._spare_bytes = spare_bytes
         self._waiting: set[_Waiting] = set()
         self.bytes = 0
         """Without the reply that each stream is writing."""
@@ -78,8 +83,7 @@ class UnreadReplies:
             while replies:
                 reply = replies.pop(0)
                 self._subtract(waiting, len(reply))
-                if self.bytes > self._max_bytes:
-                    self._drop()
+                self._drop(self._buffered.limit + self._spare_bytes)
                 await call.write(reply)
         finally:
             self._waiting.discard(waiting)
@@ -87,15 +91,17 @@ class UnreadReplies:
         if waiting.dropped:
             raise UnreadError("replies were not read, and took too much memory")
 
-    def _drop(self) -> None:
+    def _drop(self, most_bytes: int) -> None:
         """Drop replies of the connection with the most unread bytes until the rest fits."""
+        if self.bytes <= most_bytes:
+            return
         by_connection: Counter[str] = Counter()
         for each in self._waiting:
             by_connection[each.connection] += each.bytes
         worst = max(by_connection, key=by_connection.__getitem__)
         streams = [each for each in self._waiting if each.connection == worst and each.replies]
         for each in sorted(streams, key=lambda stream: stream.bytes, reverse=True):
-            if self.bytes <= self._max_bytes:
+            if self.bytes <= most_bytes:
                 return
             each.dropped = True
             each.replies.clear()

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from bench.abuse import slow_readers
+from ext_proc.protocol.body_buffer import BufferedBytes
 from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
@@ -31,7 +32,7 @@ async def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize(("kind", "size"), [("bodies", MEBI), ("large_bodies", 8 * MEBI)])
 async def test_unread_replies_have_a_limit(kind: str, size: int, unused_tcp_port: int) -> None:
     stage = Stage(sample_ratio=0.0)
-    stage.server.unread = UnreadReplies(LIMIT)
+    stage.server.unread = UnreadReplies(BufferedBytes(0), LIMIT)
     server, address = (
         grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * MEBI)]),
         (f"127.0.0.1:{unused_tcp_port}"),
@@ -112,7 +113,7 @@ async def ends(made: list[Client]) -> list[type | None]:
 
 async def test_worst_connection_loses_its_replies() -> None:
     """Above the limit in all, whoever goes above it: the largest streams of the worst connection go."""
-    unread = UnreadReplies(5 * MEBI)
+    unread = UnreadReplies(BufferedBytes(MEBI // 2), 5 * MEBI - MEBI // 2)
     honest = await clients(unread, "honest")
     hostile = await clients(unread, *["hostile"] * 4)
     assert unread.bytes == 5 * MEBI
@@ -125,7 +126,7 @@ async def test_worst_connection_loses_its_replies() -> None:
 
 
 async def test_small_streams_of_the_worst_connection_stay() -> None:
-    unread = UnreadReplies(2 * MEBI)
+    unread = UnreadReplies(BufferedBytes(MEBI // 2), 2 * MEBI - MEBI // 2)
     small = await clients(unread, "proxy", "proxy", replies=2)
     large = await clients(unread, "proxy", replies=5)
     assert await ends(small) == [None, None]
@@ -135,7 +136,7 @@ async def test_small_streams_of_the_worst_connection_stay() -> None:
 
 async def test_standstill_below_the_limit_drops_nothing() -> None:
     """Time plays no part: clients, or this worker, may stand still for as long as they like."""
-    unread = UnreadReplies(40 * MEBI)
+    unread = UnreadReplies(BufferedBytes(MEBI // 2), 40 * MEBI - MEBI // 2)
     made = await clients(unread, *["proxy"] * 40)
     assert unread.bytes == 40 * MEBI
     for _ in range(3):
@@ -146,7 +147,7 @@ async def test_standstill_below_the_limit_drops_nothing() -> None:
 
 async def test_reply_in_one_piece_is_never_dropped() -> None:
     """GRPC cannot take it back, and it counts for nobody."""
-    unread = UnreadReplies(MEBI)
+    unread = UnreadReplies(BufferedBytes(MEBI // 2), MEBI - MEBI // 2)
     hostile = Client(unread, 4 * MEBI, connection="hostile")
     honest = Client(unread, MEBI, connection="honest")
     await asyncio.sleep(0)
@@ -155,7 +156,7 @@ async def test_reply_in_one_piece_is_never_dropped() -> None:
 
 
 async def test_ended_stream_leaves_no_bytes() -> None:
-    unread = UnreadReplies(MEBI)
+    unread = UnreadReplies(BufferedBytes(MEBI // 2), MEBI - MEBI // 2)
     client = Client(unread, HALF, HALF)
     await asyncio.sleep(0)
     assert unread.bytes == HALF

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,6 +102,35 @@ async def test_real_server_answers_the_probe(tmp_path: Path) -> None:
         assert requests == [f"GET /health 127.0.0.1:{port}" for port in (plain, secure)]
     finally:
         await runner.cleanup()
+
+
+async def test_answer_counts_if_the_engine_does_not_close(tmp_path: Path) -> None:
+    """TLS ends by a message from either side; an engine that hangs sends none."""
+    authority = Authority(tmp_path, "engines")
+    pair = authority.issue("engine", "engines.test")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(pair.certificate_file, pair.key_file)
+    client = ssl.create_default_context(cafile=str(authority.file))
+    client.set_alpn_protocols(["http/1.1"])
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with server.wrap_socket(connection, server_side=True) as secure:
+            secure.recv(1000)
+            secure.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            ended.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            port = listener.getsockname()[1]
+            dial = Dial(client, "engines.test", client)
+            assert await speaks_http1("127.0.0.1", port, 5.0, dial) is True
+        finally:
+            ended.set()
+            thread.join()
 
 
 async def test_no_common_protocol_in_tls_is_a_no() -> None:

@@ -96,7 +96,10 @@ async def _connected(
         try:
             yield reader, writer
         finally:
-            writer.close()
+            if ssl is None:
+                writer.close()
+            else:
+                writer.transport.abort()  # Closing TLS would wait for the engine.
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
