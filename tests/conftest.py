@@ -99,7 +99,10 @@ class _Guard:
     def __init__(self) -> None:
         self.active = False
         self.events: set[str] = set()
-        sys.addaudithook(self._on_event)
+        # Not with a tracer: CPython 3.11 starts it in new threads by a call that audits and is not reentrant.
+        # A hook in Python lets other threads in meanwhile, and they fail.
+        if sys.gettrace() is None:
+            sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, _: tuple[object, ...]) -> None:
         if self.active and event in IO_EVENTS:

@@ -149,6 +149,7 @@ def test_a_terminal_shows_both_halves_and_the_comparison(folder: Path) -> None:
         terminal.resize(40, 40)
         terminal.until("warm picks", "TTFT")
         terminal.resize(200, 50)
+        terminal.until("the better one", "picks honoured")
         assert terminal.ended() == 0, terminal.text
         assert "Traceback" not in terminal.raw
         for part in ("With Warmroute", "Envoy alone", "change", "the better one", "picks honoured"):

@@ -127,6 +127,22 @@ async def test_large_answer_is_read_on_a_thread(hostile: Hostile, monkeypatch: p
     assert threading.main_thread() not in threads
 
 
+async def test_failed_query_leaves_another_its_resolver(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both families are asked at once; the failure of one forgets the resolver."""
+    lookup = Lookup([await hostile.start("many")])
+    step = lookup._turns.step
+
+    async def fail_meanwhile() -> None:
+        lookup._resolver = None
+        await step()
+
+    monkeypatch.setattr(lookup._turns, "step", fail_meanwhile)
+    reply = await lookup.ask("engines.test", dns.rdatatype.A)
+    assert len(reply.records) == 4000
+
+
 NO_ANSWER = "A: no answer in time"
 NAMELESS = "A: every name server failed: "
 PROBLEMS = {

@@ -74,12 +74,15 @@ class Lookup:
         """Ask once; never raises for what DNS or the network does."""
         kind_text = dns.rdatatype.to_text(kind)
         try:
-            if self._resolver is None:
+            resolver = self._resolver
+            if resolver is None:
                 # On a thread: it may read /etc/resolv.conf.
-                self._resolver = await asyncio.to_thread(_resolver, self._nameservers, self._turns)
+                resolver = await asyncio.to_thread(_resolver, self._nameservers, self._turns)
+                self._resolver = resolver
             absolute = dns.name.from_text(name)
             await self._turns.step()
-            answer = await self._resolver.resolve(
+            # Meanwhile another query may have failed, and `_resolver` be None again.
+            answer = await resolver.resolve(
                 absolute,
                 kind,
                 raise_on_no_answer=False,
