@@ -103,7 +103,7 @@ def test_idle_days_take_no_time() -> None:
 
     requests = tuple(TraceRequest(day * 86_400.0, 1000, 5, ()) for day in range(3))
     config = EngineConfig(num_blocks=100, block_tokens=512, report_tokens=False)
-    plan = Plan(512, config)
+    plan = Plan(config)
     outcome = replay(Trace("x", 512, requests), lambda engines: Counting(engines, plan), config, 2)
     assert outcome.at.tolist() == [0.0, 86_400.0, 172_800.0]
     assert len(rings) < 2000

@@ -153,7 +153,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         "jobs",
         "most",
     ):
-        value, (least, largest) = getattr(args, name), _RANGES.get(name, (1, 100_000))
+        value, (least, largest) = getattr(args, name), _RANGES.get(name, (1, 1e9))
         if value is not None and not least <= value <= largest:
             option = name.replace("_", "-")
             raise WarmrouteError(f"--{option} is {value}; allowed: {least:g} to {largest:g}")
@@ -218,10 +218,11 @@ def _best(name: str, column: _Column, means: Sequence[float]) -> str:
     return best if 2 * sum(column.form.format(mean) == best for mean in means) <= len(means) else ""
 
 
-def _plain(results: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, Sequence[float | None]]]:
+def _plain(results: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, dict[str, float | None]]]:
     return {
         policy: {
-            name: [None if isnan(value) else value for value in interval] for name, interval in each.items()
+            name: {part: None if isnan(value) else value for part, value in interval._asdict().items()}
+            for name, interval in each.items()
         }
         for policy, each in results.items()
     }

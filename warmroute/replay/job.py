@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from warmroute.replay.figures import Limits, figures
 from warmroute.replay.policies import POLICIES
@@ -14,7 +14,7 @@ from warmroute.simulator.fits import DEFAULT_FIT, timing
 from warmroute.simulator.model import EngineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from multiprocessing.sharedctypes import Synchronized
 
     from warmroute.replay.figures import Figures
@@ -44,16 +44,10 @@ class Job:
     kv_tokens: int = 700_000
     """Of each engine's KV cache."""
     limits: Limits = field(default_factory=Limits)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of Warmroute's own picks: parts of a settings file."""
 
 
 def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambda _count: None) -> Outcome:
-    """Replay a trace as a job says.
-
-    Raises:
-        TraceError: a request does not fit into the engine's cache or the model's context.
-    """
+    """Replay a trace as a job says; `check_fits` finds requests that are too long before."""
     if job.copies > 1:
         trace = trace.copies(job.copies, job.seed * _COPY_SEED)
     trace = trace.at_rate(job.rate, job.seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
@@ -63,7 +57,7 @@ def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambd
         block_tokens=trace.block_tokens,
         report_tokens=False,
     )
-    plan = Plan(trace.block_tokens, config, job.seed, settings=job.settings, workers=job.workers)
+    plan = Plan(config, job.seed, job.workers)
     return replay(
         trace, lambda engines: POLICIES[job.policy](engines, plan), config, job.replicas, on_request
     )

@@ -33,7 +33,6 @@ _IDLE_SECONDS: Final = 60.0
 class _Sent(NamedTuple):
     handle: Handle
     engine: int
-    predicted: float
 
 
 class Outcome(NamedTuple):
@@ -50,13 +49,10 @@ class Outcome(NamedTuple):
     """By output token after the first; NaN: there was one only."""
     prompt_tokens: NDArray[np.float64]
     cached_tokens: NDArray[np.float64]
-    output_tokens: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
     """By engine: seconds in which a step ran."""
     engine_tokens: NDArray[Any]
     """By engine: prompt tokens computed and tokens generated."""
-    predicted: NDArray[np.float64]
-    """Time to first token as the policy predicted it; NaN: it did not."""
     seconds: float
     """From the first arrival to the last end."""
 
@@ -133,12 +129,12 @@ class _Run:
 
     def _send(self, number: int, at: float) -> None:
         request = self._requests[number]
-        index, predicted = self._policy.choose(number, request, at)
+        index = self._policy.choose(number, request, at)
         self._report(index, at)
         prompt = Request(request.prompt_tokens, request.output_tokens, request.blocks)
         handle = self._engines[index].model.submit(prompt, at)
         self._number_of[handle] = number
-        self.sent.append(_Sent(handle, index, predicted))
+        self.sent.append(_Sent(handle, index))
         self._wake(index)
 
     def _wake(self, index: int) -> None:
@@ -190,9 +186,7 @@ class _Run:
             tpot=tpot,
             prompt_tokens=prompts,
             cached_tokens=cached,
-            output_tokens=outputs,
             busy_seconds=np.array([engine.busy_seconds for engine in self._engines]),
             engine_tokens=tokens,
-            predicted=np.array([sent.predicted for sent in self.sent]),
             seconds=float(ends.max() - at[0]),
         )

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from warmroute.replay.policies import perfect, plain, routers
-from warmroute.replay.policies.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from warmroute.replay.engine import Engine
-    from warmroute.replay.policies.policy import Plan
-
-__all__ = ["POLICIES", "Policy"]
+    from warmroute.replay.policies.policy import Plan, Policy
 
 
 def _ours(engines: Sequence[Engine], plan: Plan) -> Policy:
@@ -33,7 +30,7 @@ POLICIES: Final[dict[str, Callable[[Sequence[Engine], Plan], Policy]]] = {
     "dynamo": routers.Dynamo,
     "aibrix": routers.AIBrix,
     "llm_d": routers.LlmD,
-    "cold_price": routers.ColdPrice,
+    "cold_price": perfect.ColdPrice,
     "greedy_perfect": perfect.Greedy,
     "warmroute": _ours,
 }

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from warmroute.simulator.metrics import Gauges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -20,17 +19,16 @@ if TYPE_CHECKING:
     from warmroute.replay.trace import TraceRequest
     from warmroute.simulator.model import EngineConfig
 
+SCRAPE_SECONDS: Final = 0.5
+
 
 class Plan(NamedTuple):
     """What a policy is made for."""
 
-    block_tokens: int
     config: EngineConfig
     seed: int = 0
-    scrape_seconds: float = 0.5
-    settings: Mapping[str, Any] = MappingProxyType({})
-    """Of Warmroute's own picks: parts of a settings file."""
     workers: int = 1
+    """Of ext_proc."""
 
 
 class Policy(Protocol):
@@ -46,15 +44,15 @@ class Policy(Protocol):
         """Do what a timer is for; return when it rings next."""
         ...
 
-    def choose(self, number: int, request: TraceRequest, now: float) -> tuple[int, float]:
-        """Return the engine for a request of the trace, and the predicted time to first token or NaN."""
+    def choose(self, number: int, request: TraceRequest, now: float, /) -> int:
+        """Return the engine for a request of the trace."""
         ...
 
-    def first_token(self, number: int, now: float) -> None:
+    def first_token(self, number: int, now: float, /) -> None:
         """Note the first byte of an answer."""
         ...
 
-    def finished(self, number: int, now: float) -> None:
+    def finished(self, number: int, now: float, /) -> None:
         """Note the end of an answer."""
         ...
 
@@ -105,8 +103,7 @@ class Observer:
         self.plan = plan
         self.draw = Random(plan.seed)
         self.engines = engines
-        self.block_tokens = plan.block_tokens
-        self.now = 0.0
+        self.block_tokens = plan.config.block_tokens
         self.in_flight: NDArray[np.float64] = np.zeros(size)
         """Requests sent and not ended."""
         self.waiting_tokens: NDArray[np.float64] = np.zeros(size)
@@ -119,16 +116,15 @@ class Observer:
 
     def timers(self) -> Sequence[float]:
         """Return one scrape an engine, spread over the interval."""
-        return [self.plan.scrape_seconds * (engine + 1) / self.size for engine in range(self.size)]
+        return [SCRAPE_SECONDS * (engine + 1) / self.size for engine in range(self.size)]
 
     def ring(self, number: int, now: float) -> float:
         """Read an engine's gauges."""
         self.gauges[number] = Gauges.of(self.engines[number].model)
-        return now + self.plan.scrape_seconds
+        return now + SCRAPE_SECONDS
 
-    def choose(self, number: int, request: TraceRequest, now: float) -> tuple[int, float]:
+    def choose(self, number: int, request: TraceRequest, _now: float) -> int:
         """Pick and note."""
-        self.now = now
         engine = self.pick(request)
         matched = float(self.index.matched(request.blocks)[engine])
         cold = request.prompt_tokens - matched * self.block_tokens
@@ -137,21 +133,19 @@ class Observer:
         self.waiting_tokens[engine] += cold
         self.active_blocks[engine] += sent.blocks
         self.index.add(engine, request.blocks)
-        return engine, float("nan")
+        return engine
 
     def pick(self, request: TraceRequest) -> int:
         """Return an engine."""
         raise NotImplementedError
 
-    def first_token(self, number: int, now: float) -> None:
+    def first_token(self, number: int, _now: float) -> None:
         """Note that its prompt is computed."""
-        self.now = now
         engine, cold, _ = self._sent[number]
         self.waiting_tokens[engine] -= cold
 
-    def finished(self, number: int, now: float) -> None:
+    def finished(self, number: int, _now: float) -> None:
         """Note its end."""
-        self.now = now
         engine, _, blocks = self._sent.pop(number)
         self.in_flight[engine] -= 1
         self.active_blocks[engine] -= blocks

@@ -94,21 +94,3 @@ class LlmD(Observer):
         idle = (queue.max() - queue) / spread if spread else np.ones(self.size)
         free = np.array([1.0 - gauges.kv_used_ratio for gauges in self.gauges])
         return self.least(-(3 * matched + 2 * idle + 2 * free))
-
-
-class ColdPrice(Observer):
-    """Queue ahead + cold prefill * (3 + 3 * mean queue), with the engine's true prefill times."""
-
-    name = "cold_price"
-    LONGER: Final = 1.3
-    """What a waiting token takes against one of a short prompt."""
-
-    def pick(self, request: TraceRequest) -> int:
-        """Return the cheapest."""
-        timing = self.plan.config.timing
-        matched = self.index.matched(request.blocks) * self.block_tokens
-        cold = request.prompt_tokens - matched
-        seconds = cold * timing.prefill_token_seconds
-        seconds += timing.attention_pair_seconds * cold * (request.prompt_tokens - cold / 2)
-        queue = self.waiting_tokens * (timing.prefill_token_seconds * self.LONGER)
-        return self.least(queue + seconds * (3 + 3 * queue.mean()))

@@ -70,7 +70,6 @@ class Warmroute:
                 }
             ],
             "listeners": [{"name": "l", "address": "127.0.0.1:9", "pool": "p"}],
-            **plan.settings,
         }
         settings = self.settings = parse_settings(json.dumps(written))
         self.membership = Membership(
@@ -110,7 +109,7 @@ class Warmroute:
         self._board.put(address, self._readers[number].read(page, now), now, Source.SCRAPE)
         return now + self.settings.signals.scrape_interval_seconds
 
-    def choose(self, number: int, request: TraceRequest, now: float) -> tuple[int, float]:
+    def choose(self, number: int, request: TraceRequest, now: float) -> int:
         """Pick, as a worker does."""
         self.now = now
         director = self._directors[self._draw.randrange(len(self._directors))]
@@ -125,8 +124,7 @@ class Warmroute:
             weights = [self._weigher.in_use.get(each, 1) for each in self.addresses]
             address = self._draw.choices(self.addresses, weights)[0]
         self._sent[number] = _Sent(now, address, (*result.endpoints, "")[0])
-        guess = float("nan") if result.expected_seconds is None else result.expected_seconds
-        return self._number[address], guess
+        return self._number[address]
 
     def first_token(self, number: int, now: float) -> None:
         """Note when the answer began, for the access log."""
@@ -168,7 +166,7 @@ class Warmroute:
     def _body(self, number: int, request: TraceRequest) -> bytes:
         text = request.text
         if text is None:
-            parts = list(block_texts(request.blocks, self._plan.block_tokens, self._texts))
+            parts = list(block_texts(request.blocks, self._plan.config.block_tokens, self._texts))
             size = request.prompt_tokens * 4
             text = "".join(parts)
             if len(text) < size:
