@@ -19,6 +19,7 @@ keeps its shared blocks as long as it is remembered; nothing older can be taken 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,39 +35,25 @@ AVOIDED_SECONDS: Final = 10.0
 MOST_REFUSED: Final = 4096
 
 
+@dataclass(slots=True, eq=False)
 class SentPrompt:
     """One prompt that was sent to one endpoint."""
 
-    __slots__ = ("address", "at", "blocks", "kv_key", "mark", "serial", "session", "session_before", "warm")
-
-    def __init__(
-        self,
-        address: str,
-        blocks: Sequence[int],
-        warm: int,
-        at: float,
-        *,
-        serial: int = 0,
-        mark: int = 0,
-        session: int = 0,
-        session_before: str = "",
-        kv_key: int = 0,
-    ) -> None:
-        self.address = address
-        self.blocks = blocks
-        self.warm = warm
-        """Leading blocks that others have sent before."""
-        self.at = at
-        self.serial = serial
-        """Of its pick, which identifies it in the report of its outcome; 0: another worker picked."""
-        self.mark = mark
-        """Of its leading part, if that was new; otherwise 0."""
-        self.session = session
-        """Digest of its session; 0 without a session, or if the session did not follow."""
-        self.session_before = session_before
-        """The session's endpoint before; empty without one."""
-        self.kv_key = kv_key
-        """The KV block that the engine is expected to publish; 0: none."""
+    address: str
+    blocks: Sequence[int]
+    warm: int
+    """Leading blocks that others have sent before."""
+    at: float
+    serial: int = 0
+    """Of its pick, which identifies it in the report of its outcome; 0: another worker picked."""
+    mark: int = 0
+    """Of its leading part, if that was new; otherwise 0."""
+    session: int = 0
+    """Digest of its session; 0 without a session, or if the session did not follow."""
+    session_before: str = ""
+    """The session's endpoint before; empty without one."""
+    kv_key: int = 0
+    """The KV block that the engine is expected to publish; 0: none."""
 
 
 class SentPrompts:

@@ -56,7 +56,7 @@ class Forecaster:
         self._cold_price = cost.cold_price
         self._in_flight_seconds = cost.in_flight_seconds
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
-        self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
+        self._seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._attention_per_byte = cost.attention_per_token / cost.bytes_per_token
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
@@ -78,7 +78,7 @@ class Forecaster:
             request.text_bytes, matched * self._block_bytes, dtype=float
         )
         factor = work_factor(request.text_bytes, cold_bytes, self._attention_per_byte)
-        seconds_per_byte: NDArray[np.float64] = self.seconds_per_byte * factor
+        seconds_per_byte: NDArray[np.float64] = self._seconds_per_byte * factor
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
         bytes_at_price = self._priced(request, matched)
         if bytes_at_price is None:
@@ -89,7 +89,7 @@ class Forecaster:
     def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
         """Return what a prompt's cold part takes at the candidates' mean rate."""
         factor = work_factor(text_bytes, cold_bytes, self._attention_per_byte)
-        return float(cold_bytes * factor * self.seconds_per_byte.mean())
+        return float(cold_bytes * factor * self._seconds_per_byte.mean())
 
     def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
         """Seconds of prefill ahead; before the first pick, waiting requests count like `cold`."""

@@ -16,15 +16,11 @@ _NOT_IN_FORCE: Final = 1
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    overriding.arguments(parser)
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=overriding.duration,
-        metavar="TIME",
-        help=f"such as 10m (default: {overriding.LONGEST}, the most)",
+    overriding.arguments(
+        parser,
+        time_help=f"such as 10m (default: {overriding.LONGEST}, the most)",
+        clear_help="let it have requests again",
     )
-    parser.add_argument("--clear", action="store_true", help="let it have requests again")
 
 
 def run(args: argparse.Namespace) -> int:

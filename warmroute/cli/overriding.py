@@ -16,11 +16,13 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
 _NEGATIVE: Final = re.compile(r"-\d")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the endpoint and the admin server."""
+def arguments(parser: argparse.ArgumentParser, *, time_help: str, clear_help: str) -> None:
+    """Declare the endpoint, the time, the end, and the admin server."""
     # Otherwise `-5m` is taken for an option, and the error names only the missing value.
     parser._negative_number_matcher = _NEGATIVE
     parser.add_argument("endpoint", metavar="ENDPOINT", help="host:port, as `warmroute top` shows it")
+    parser.add_argument("--for", dest="seconds", type=duration, metavar="TIME", help=time_help)
+    parser.add_argument("--clear", action="store_true", help=clear_help)
     client.arguments(parser)
 
 

@@ -17,21 +17,17 @@ _WHOLE: Final = re.compile(r"[0-9]{1,9}")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    overriding.arguments(parser)
+    overriding.arguments(
+        parser,
+        time_help=f"how long it holds, required with N: such as 10m, at most {overriding.LONGEST}",
+        clear_help="let the weight be computed again",
+    )
     parser.add_argument(
         "weight",
         nargs="?",
         metavar="N",
         help="a whole number from 1 to 10000; computed weights average 1000",
     )
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=overriding.duration,
-        metavar="TIME",
-        help=f"how long it holds, required with N: such as 10m, at most {overriding.LONGEST}",
-    )
-    parser.add_argument("--clear", action="store_true", help="let the weight be computed again")
 
 
 def run(args: argparse.Namespace) -> int:

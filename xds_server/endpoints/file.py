@@ -11,6 +11,7 @@ import watchfiles
 
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
+from fleet.service.files import signature
 from fleet.settings import load_endpoints
 from fleet.settings.membership import endpoint_of
 
@@ -27,8 +28,6 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
 """The file is checked this often even without a notification: network file systems send none, and neither
 does a change of a link above the directory."""
-
-_Signature = tuple[int, int, int, int]
 
 
 class FileSource:
@@ -48,7 +47,7 @@ class FileSource:
         self._trouble = trouble
         self._look_seconds = look_seconds
         self._screen = screen
-        self._read: _Signature | None = None
+        self._read: tuple[int, ...] | None = None
         self._unwatched = False
 
     async def run(self, on_endpoints: OnEndpoints) -> None:
@@ -89,10 +88,10 @@ class FileSource:
 
     async def _look(self, on_endpoints: OnEndpoints, *, first: bool = False) -> None:
         # Before reading: a write in between makes the next look read again.
-        signature = await asyncio.to_thread(_signature, self._path)
-        if signature == self._read and not first:
+        version = await asyncio.to_thread(signature, self._path)
+        if version == self._read and not first:
             return
-        self._read = signature
+        self._read = version
         try:
             endpoints = await asyncio.to_thread(self._load)
         except SettingsError as error:
@@ -106,12 +105,3 @@ class FileSource:
         """Read the list; None: all its endpoints are refused."""
         endpoints = tuple(endpoint_of(self._pool, entry) for entry in load_endpoints(self._path))
         return endpoints if self._screen is None else self._screen(endpoints)
-
-
-def _signature(path: Path) -> _Signature | None:
-    """Values that differ when a file, or the link that leads to it, changes; None without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
