@@ -79,8 +79,8 @@ def main(given: list[str] | None = None) -> int:
     args = parser.parse_args(given)
     logging.disable()  # The figures are random, so skew begins and ends all the time.
     result = tick(args.endpoints, args.ticks, args.rounds)
-    wanted = [report.at_most("cpu_ms.tick", result["cpu_ms"]["tick"], MOST_TICK_MS)]
-    return report.finish(result, wanted, as_json=args.json)
+    targets = [report.at_most("cpu_ms.tick", result["cpu_ms"]["tick"], MOST_TICK_MS)]
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -30,35 +30,35 @@ NO_PICK = PickResult.none(Reason.NOT_JSON)
 @pytest.mark.parametrize("raw", [True, False])
 def test_header_text_is_read_from_raw_value_then_value(raw: bool) -> None:
     """Envoy fills raw_value; value alone comes from older ones."""
-    asked: list[HttpRequest] = []
-    exchange = Driven(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    requests: list[HttpRequest] = []
+    exchange = Driven(lambda request: requests.append(request) or NO_PICK, body_limit=1000)
     message = with_mode(headers_message([("content-encoding", b"gzip")]), "BUFFERED")
     if not raw:
         message.request_headers.headers.headers[0].raw_value = b""
         message.request_headers.headers.headers[0].value = "gzip"
     exchange(message)
     exchange(body_message(b"x", end_of_stream=True))
-    assert asked[0].content_encoding == "gzip"
+    assert requests[0].content_encoding == "gzip"
 
 
 def test_bytes_that_are_no_utf8_break_nothing() -> None:
     """Latin-1 maps every byte."""
-    asked: list[HttpRequest] = []
-    exchange = Driven(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    requests: list[HttpRequest] = []
+    exchange = Driven(lambda request: requests.append(request) or NO_PICK, body_limit=1000)
     exchange(with_mode(headers_message([("content-encoding", b"caf\xe9")]), "BUFFERED"))
     exchange(body_message(b"x", end_of_stream=True))
-    assert asked[0].content_encoding == "caf\xe9"
+    assert requests[0].content_encoding == "caf\xe9"
 
 
 def test_attributes_stand_in_for_headers_that_are_not_sent() -> None:
     """In single-message mode the cluster and the encoding arrive as attributes of the body message."""
-    asked: list[HttpRequest] = []
-    exchange = Driven(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    requests: list[HttpRequest] = []
+    exchange = Driven(lambda request: requests.append(request) or NO_PICK, body_limit=1000)
     message = with_attributes(body_message(b"x", end_of_stream=True), xds__cluster_name="pool-a")
     fields = message.attributes["envoy.filters.http.ext_proc"].fields
     fields["request.headers['content-encoding']"].string_value = "zstd"
     exchange(with_mode(message, "BUFFERED"))
-    (request,) = asked
+    (request,) = requests
     assert (request.body, request.complete) == (b"x", True)
     assert (request.cluster, request.content_encoding) == ("pool-a", "zstd")
 
