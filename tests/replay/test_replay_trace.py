@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from typing import TYPE_CHECKING
+import lzma
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warmroute.replay.trace import Trace, TraceError, TraceRequest, block_texts, read_trace
+from warmroute.replay.trace import SAMPLE, Trace, TraceError, TraceRequest, block_texts, read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,15 @@ AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2023-11-16 18:15:46.6805900,374,44\n"
     "2023-11-16 18:15:50.9951690,1100,109\n"
+)
+
+
+RECORDED = (
+    '{"warmroute_requests": 1, "block_bytes": 2048}\n'
+    '{"at": 1000.5, "prompt_bytes": 6000, "answer_bytes": 2500, "first_byte": 0.2, "seconds": 2.0,'
+    ' "status": 200, "session": 7, "blocks": [5, 6]}\n'
+    '{"at": 1001.0, "prompt_bytes": 6000, "answer_bytes": 2500, "first_byte": null, "seconds": null,'
+    ' "status": 0, "session": 7, "blocks": [5, 6, 9, 9]}\n'
 )
 
 
@@ -57,6 +68,37 @@ def test_sessions_wait_for_the_answer_before(tmp_path: Path) -> None:
     assert second.gap == pytest.approx(3.0 - 10 * 0.02), "the model's own time is not the client's"
     assert second.blocks[: len(first.blocks)] == first.blocks
     assert len(second.blocks) == 3
+
+
+def test_recorded_session_waits_only_for_earlier_answers(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(RECORDED)
+    first, second = read_trace(tmp_path / "chat.jsonl").requests
+    assert first == TraceRequest(0.0, 1500, 10, (5, 6), session="7")
+    assert second.after == -1, "it began before the answer ended"
+    assert second.at == 0.5
+    assert second.blocks == (5, 6), "never more than the prompt fills"
+    assert second.output_tokens == (2500 - 350) // 4
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_packed_trace_is_unpacked(tmp_path: Path, suffix: str, opener: Any) -> None:
+    path = tmp_path / f"trace.jsonl{suffix}"
+    with opener(path, "wt") as file:
+        file.write(MOONCAKE)
+    trace = read_trace(path)
+    assert (trace.name, len(trace.requests)) == ("trace", 2)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(TraceError, match=r"trace\.jsonl"):
+        read_trace(path)
+    path.write_bytes(b"plain")
+    with pytest.raises(TraceError, match=r"trace\.jsonl"):
+        read_trace(path)
+
+
+def test_sample_is_a_part_of_a_real_trace() -> None:
+    trace = read_trace(SAMPLE)
+    assert (trace.name, len(trace.requests)) == ("mooncake_conversation", 1500)
+    assert 0.2 < trace.ideal_hit_ratio < 0.4
 
 
 def test_at_rate_keeps_what_waits_for_what(tmp_path: Path) -> None:
@@ -109,6 +151,10 @@ def test_text_is_the_same_for_the_same_block() -> None:
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46," + "9" * 30 + ",1\n", ":2: "),
         ('{"timestamp": 1, "input": ["a"], "output": ""}\n', ":1: .*input"),
         ("\udc8b{", "no UTF-8"),
+        (RECORDED.replace(": 1,", ": 2,", 1), ":1: .*warmroute_requests"),
+        (RECORDED.replace("2048", "1"), ":1: .*block_bytes"),
+        (RECORDED.replace("1001.0", "-1"), ":3: .*at"),
+        (RECORDED.replace("[5, 6]", '["a"]'), ":2: .*blocks"),
     ],
 )
 def test_unreadable_trace_says_why(tmp_path: Path, content: str, says: str) -> None:

@@ -17,6 +17,8 @@ PACKAGES = {"fleet", "xds_server", "ext_proc", "warmroute"}
 DATA = {
     "fleet/envoy_api/NOTICE",
     "fleet/envoy_api/envoy.binpb",
+    "warmroute/replay/data/NOTICE",
+    "warmroute/replay/data/mooncake_conversation.jsonl.xz",
     "warmroute/simulator/data/NOTICE",
     "warmroute/simulator/data/derived_fits.json",
 }
@@ -59,4 +61,4 @@ def test_wheel_names_what_it_is(wheel: zipfile.ZipFile) -> None:
     fields = Parser().parsestr(wheel.read(name).decode(), headersonly=True)
     assert "Typing :: Typed" in fields.get_all("Classifier", [])
     assert fields["License-Expression"] == "Apache-2.0"
-    assert {"demo", "kv-events", "redis"} == set(fields.get_all("Provides-Extra", []))
+    assert {"demo", "kv-events", "plot", "redis"} == set(fields.get_all("Provides-Extra", []))

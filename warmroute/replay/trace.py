@@ -1,4 +1,4 @@
-"""Traces: requests with their times, in three formats, as one shape.
+"""Traces: requests with their times, in four formats, as one shape.
 
 A block is a run of `block_tokens` tokens. Its id stands for all tokens before it too, so equal ids mean equal
 prefixes. A request's blocks are those that it fills; the rest of its prompt is its own.
@@ -7,9 +7,13 @@ prefixes. A request's blocks are those that it fills; the rest of its prompt is 
 from __future__ import annotations
 
 import csv
+import gzip
+import lzma
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO, TypeVar, cast
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -19,7 +23,9 @@ from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+
+SAMPLE: Final = Path(__file__).with_name("data") / "mooncake_conversation.jsonl.xz"
+"""A part of a real trace; `data/NOTICE` states its source."""
 
 BYTES_PER_TOKEN: Final = 4
 MOONCAKE_BLOCK_TOKENS: Final = 512
@@ -31,9 +37,17 @@ MOONCAKE_STEP_SECONDS: Final = 3.0
 MAX_TOKENS: Final = 10_000_000
 """Of one prompt or answer: more is a fault of the trace."""
 MAX_SECONDS: Final = 366 * 86_400.0
+EVENT_BYTES: Final = 250
+"""Of a streamed answer, for each token: one event of the OpenAI API."""
+ENVELOPE_BYTES: Final = 350
+"""Of another answer, apart from its text."""
+_STREAMED_SECONDS: Final = 0.005
+_STREAMED_SHARE: Final = 0.05
+"""From its first byte to its end, an answer that is a stream takes longer than both."""
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 _BlockId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 
 
 class TraceError(WarmrouteError):
@@ -71,6 +85,19 @@ class Trace(NamedTuple):
     def seconds(self) -> float:
         """From the first request to the last."""
         return self.requests[-1].at - self.requests[0].at if self.requests else 0.0
+
+    @property
+    def ideal_hit_ratio(self) -> float:
+        """Share of the prompt tokens that one replica with an endless cache would have, in this order."""
+        cached, cache = 0, set[int]()
+        for request in self.requests:
+            # An engine always computes a prompt's last token.
+            for block in request.blocks[: (request.prompt_tokens - 1) // self.block_tokens]:
+                if block not in cache:
+                    break
+                cached += self.block_tokens
+            cache.update(request.blocks)
+        return cached / sum(request.prompt_tokens for request in self.requests)
 
     def at_rate(self, scale: float, seed: int, jitter_seconds: float = 0.0) -> Trace:
         """Return it `scale` times as fast, clients' own times included.
@@ -132,6 +159,35 @@ class _SessionLine(msgspec.Struct):
     session_id: str = ""
 
 
+class _RecordHead(msgspec.Struct):
+    warmroute_requests: Annotated[int, msgspec.Meta(ge=1, le=1)]
+    """Version of the format."""
+    block_bytes: Annotated[int, msgspec.Meta(ge=BYTES_PER_TOKEN, le=MAX_TOKENS)]
+
+
+class _RecordLine(msgspec.Struct):
+    at: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+    prompt_bytes: _Tokens
+    answer_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    seconds: _Seconds | None
+    first_byte: _Seconds | None
+    status: int
+    blocks: list[_BlockId]
+    session: int | None = None
+
+    @property
+    def answer_tokens(self) -> int:
+        """Estimate the answer's tokens from its bytes: a stream has an event for each token."""
+        streamed = (
+            self.seconds is not None
+            and self.first_byte is not None
+            and self.seconds - self.first_byte > max(_STREAMED_SECONDS, _STREAMED_SHARE * self.seconds)
+        )
+        text_bytes = self.answer_bytes - ENVELOPE_BYTES
+        tokens = self.answer_bytes // EVENT_BYTES if streamed else text_bytes // BYTES_PER_TOKEN
+        return min(max(tokens, 1), MAX_TOKENS)
+
+
 def mooncake(path: Path, most: int | None = None) -> Trace:
     """Read JSON lines: timestamp in ms, lengths in tokens, ids of blocks of 512 tokens.
 
@@ -147,7 +203,7 @@ def mooncake(path: Path, most: int | None = None) -> Trace:
             raise TraceError(f"{path}:{number}: {problem}; allowed: {full}, one for each 512 tokens")
         blocks, at = tuple(line.hash_ids[:full]), line.timestamp / 1000.0
         requests.append(TraceRequest(at, max(line.input_length, 1), max(line.output_length, 1), blocks))
-    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, _in_order(requests), coarse=True)
+    return Trace(_name(path), MOONCAKE_BLOCK_TOKENS, _in_order(requests), coarse=True)
 
 
 def azure(path: Path, most: int | None = None) -> Trace:
@@ -158,7 +214,7 @@ def azure(path: Path, most: int | None = None) -> Trace:
         OSError: it cannot be read.
     """
     requests: list[TraceRequest] = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with _opened(path) as file:
         rows = csv.DictReader(file)
         for index, row in enumerate(rows):
             if most is not None and index >= most:
@@ -178,7 +234,7 @@ def azure(path: Path, most: int | None = None) -> Trace:
             requests.append(TraceRequest(at, max(prompt, 1), max(output, 1), blocks))
     begin = min((request.at for request in requests), default=0.0)
     moved = [request._replace(at=request.at - begin) for request in requests]
-    return Trace(path.stem, MOONCAKE_BLOCK_TOKENS, _in_order(moved))
+    return Trace(_name(path), MOONCAKE_BLOCK_TOKENS, _in_order(moved))
 
 
 def sessions(path: Path, most: int | None = None) -> Trace:
@@ -207,16 +263,61 @@ def sessions(path: Path, most: int | None = None) -> Trace:
         data = line.input.encode("utf-8", "surrogatepass")
         prompt, blocks = max(len(data) // BYTES_PER_TOKEN, 1), tuple(_chained(data))
         requests.append(TraceRequest(at, prompt, output, blocks, line.input, line.session_id, after, gap))
-    return Trace(path.stem, TEXT_BLOCK_TOKENS, tuple(requests))
+    return Trace(_name(path), TEXT_BLOCK_TOKENS, tuple(requests))
+
+
+def recorded(path: Path, most: int | None = None) -> Trace:
+    """Read what xds_server records: a line with the version, then one for each finished request.
+
+    Requests with an answer of 400 to 499 are left out: engines did no work for them.
+
+    Raises:
+        TraceError: a line is malformed.
+        OSError: it cannot be read.
+    """
+    with _opened(path) as file:
+        try:
+            head = msgspec.json.decode(file.readline(1 << 20), type=_RecordHead)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise TraceError(f"{path}:1: {error}") from error
+    lines = [line for _, line in _json_lines(path, _RecordLine, most, skip=1) if line.status // 100 != 4]
+    lines.sort(key=lambda line: line.at)
+    requests: list[TraceRequest] = []
+    last: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        after = -1 if line.session is None else last.get(line.session, -1)
+        if after >= 0 and (ended_at := lines[after].at + (lines[after].seconds or 0.0)) <= line.at:
+            gap = line.at - ended_at
+        else:
+            after, gap = -1, 0.0  # Nothing waits for an answer that comes later than it began.
+        if line.session is not None:
+            last[line.session] = number
+        request = TraceRequest(
+            at=line.at - lines[0].at,
+            prompt_tokens=max(line.prompt_bytes // BYTES_PER_TOKEN, 1),
+            output_tokens=line.answer_tokens,
+            blocks=tuple(line.blocks[: line.prompt_bytes // head.block_bytes]),
+            session="" if line.session is None else str(line.session),
+            after=after,
+            gap=gap,
+        )
+        requests.append(request)
+    return Trace(_name(path), head.block_bytes // BYTES_PER_TOKEN, tuple(requests))
 
 
 FORMATS: Final[dict[str, Callable[[Path, int | None], Trace]]] = {
     "mooncake": mooncake,
     "azure": azure,
     "sessions": sessions,
+    "recorded": recorded,
 }
 """By the name on the command line."""
-_MARKS: Final = {"mooncake": '"hash_ids"', "azure": "TIMESTAMP,", "sessions": '"input"'}
+_MARKS: Final = {
+    "mooncake": '"hash_ids"',
+    "azure": "TIMESTAMP,",
+    "sessions": '"input"',
+    "recorded": '"warmroute_requests"',
+}
 
 
 def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
@@ -228,9 +329,13 @@ def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
     try:
         trace = FORMATS[form or _form_of(path)](path, most)
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: no UTF-8 text; allowed: an unpacked trace") from error
+        raise TraceError(f"{path}: no UTF-8 text; allowed: text, or text packed as .gz or .xz") from error
+    except (EOFError, lzma.LZMAError) as error:
+        raise TraceError(f"{path}: cannot be unpacked: {error}") from error
     except OSError as error:
-        raise TraceError(cause_of(error) if error.filename else f"{path}: {error.strerror}") from error
+        raise TraceError(
+            cause_of(error) if error.filename else f"{path}: {error.strerror or error}"
+        ) from error
     if not trace.requests:
         raise TraceError(f"{path}: no request in it")
     return trace
@@ -239,7 +344,7 @@ def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
 def _form_of(path: Path) -> str:
     if path.is_dir():
         return "sessions"
-    with path.open(encoding="utf-8-sig") as file:
+    with _opened(path) as file:
         line = file.readline(1 << 20)
     for form, mark in _MARKS.items():
         if mark in line:
@@ -265,15 +370,25 @@ def _chained(data: bytes) -> Iterator[int]:
         yield seed
 
 
+def _name(path: Path) -> str:
+    return path.stem.removesuffix(".jsonl").removesuffix(".csv")
+
+
+def _opened(path: Path) -> TextIO:
+    """Open a text file, packed or not."""
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    return cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline=""))
+
+
 T = TypeVar("T")
 
 
-def _json_lines(path: Path, kind: type[T], most: int | None) -> Iterator[tuple[int, T]]:
-    """Yield the number and content of each line that is not blank."""
+def _json_lines(path: Path, kind: type[T], most: int | None, skip: int = 0) -> Iterator[tuple[int, T]]:
+    """Yield the number and content of each line that is not blank, after `skip` of them."""
     decoder = msgspec.json.Decoder(kind)
     count = 0
-    with path.open(encoding="utf-8-sig") as file:
-        for number, text in enumerate(file, 1):
+    with _opened(path) as file:
+        for number, text in islice(enumerate(file, 1), skip, None):
             if most is not None and count >= most:
                 return
             if not text.strip():
