@@ -16,30 +16,15 @@ if TYPE_CHECKING:
     from warmroute.replay.run import Outcome
 
 _T_975: Final = (
-    *(nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
-    *(
-        2.131,
-        2.120,
-        2.110,
-        2.101,
-        2.093,
-        2.086,
-        2.080,
-        2.074,
-        2.069,
-        2.064,
-        2.060,
-        2.056,
-        2.052,
-        2.048,
-        2.045,
-    ),
-)
+    nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
 """Student's t for a two-sided 95 %, by degrees of freedom; beyond them the last one is close enough."""
 
 
 class Figures(NamedTuple):
-    """What one replay came to. Times in seconds; the rest are ratios and shares."""
+    """The figures of one replay. Times, in seconds, are those of requests that did not fail."""
 
     ttft_p50: float
     """Time to first token."""
@@ -55,6 +40,7 @@ class Figures(NamedTuple):
     slowdown_p99: float
     tpot_p50: float
     """Seconds per output token after the first."""
+    tpot_p90: float
     tpot_p99: float
     hit_ratio: float
     """Share of the prompt tokens that an engine had in its cache."""
@@ -64,10 +50,12 @@ class Figures(NamedTuple):
     """Share of the time in which an engine's steps ran, mean over engines."""
     goodput: float
     """Share of the requests within the limits for the time to first token and per output token."""
+    failed: float
+    """Share of the requests without a whole answer."""
 
 
 class Limits(NamedTuple):
-    """What a request must keep to count for the goodput, in seconds."""
+    """Limits of a request that counts for the goodput, in seconds."""
 
     ttft: float = 2.0
     tpot: float = 0.1
@@ -75,11 +63,11 @@ class Limits(NamedTuple):
 
 def figures(outcome: Outcome, limits: Limits) -> Figures:
     """Compute the figures of one replay."""
+    answered = ~outcome.failed
     busy, work = outcome.busy_seconds, outcome.engine_tokens
     good = (outcome.ttft <= limits.ttft) & ~(outcome.tpot > limits.tpot)
-    ttft, e2e = _percentiles(outcome.ttft), _percentiles(outcome.e2e)
+    ttft, e2e, tpot = _percentiles(outcome.ttft), _percentiles(outcome.e2e), _percentiles(outcome.tpot)
     slowdown = _percentiles(outcome.ttft / outcome.alone)
-    tpot = _percentiles(outcome.tpot[~np.isnan(outcome.tpot)])
     return Figures(
         ttft_p50=ttft[0],
         ttft_p90=ttft[1],
@@ -91,11 +79,15 @@ def figures(outcome: Outcome, limits: Limits) -> Figures:
         slowdown_p90=slowdown[1],
         slowdown_p99=slowdown[2],
         tpot_p50=tpot[0],
+        tpot_p90=tpot[1],
         tpot_p99=tpot[2],
-        hit_ratio=float(outcome.cached_tokens.sum() / outcome.prompt_tokens.sum()),
+        hit_ratio=float(
+            outcome.cached_tokens[answered].sum() / max(outcome.prompt_tokens[answered].sum(), 1)
+        ),
         busiest_over_mean=float(work.max() / work.mean()),
         busy_share=float(busy.mean() / outcome.seconds),
         goodput=float(good.mean()),
+        failed=float(outcome.failed.mean()),
     )
 
 
@@ -108,17 +100,19 @@ class Interval(NamedTuple):
 
 def over_seeds(runs: Sequence[Figures]) -> dict[str, Interval]:
     """Return each figure's mean and interval."""
-    return {name: _interval([getattr(run, name) for run in runs]) for name in Figures._fields}
+    return {name: interval([getattr(run, name) for run in runs]) for name in Figures._fields}
 
 
-def _interval(values: Sequence[float]) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
+    """Return the mean of one value a seed, with its interval."""
     count = len(values)
     if count < 2:
         return Interval(values[0], nan)
-    t = _T_975[count - 1] if count - 1 < len(_T_975) else 2.045
+    t = _T_975[min(count, len(_T_975)) - 1]
     return Interval(fmean(values), t * stdev(values) / sqrt(count))
 
 
 def _percentiles(column: NDArray[np.float64]) -> list[float]:
-    """Return the 50th, 90th and 99th; NaN for no numbers."""
-    return [float(value) for value in np.percentile(column, (50, 90, 99))] if column.size else [nan] * 3
+    """Return the 50th, 90th and 99th of the numbers; NaN without any."""
+    numbers = column[~np.isnan(column)]
+    return [float(value) for value in np.percentile(numbers, (50, 90, 99))] if numbers.size else [nan] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.sharedctypes import Synchronized
 
+    from warmroute.replay.fault import Fault
     from warmroute.replay.figures import Figures
     from warmroute.replay.run import Outcome
     from warmroute.replay.trace import Trace
@@ -44,23 +46,32 @@ class Job:
     kv_tokens: int = 700_000
     """Of each engine's KV cache."""
     limits: Limits = field(default_factory=Limits)
+    jitter_seconds: float | None = None
+    """Requests are up to so late, in the trace's time; None: 3 s where its times are coarse, otherwise 0."""
+    scrape_seconds: float | None = None
+    """Between two readings of an engine; None: the policy's own."""
+    signal_delay_seconds: float = 0.0
+    """From a reading to its effect on picks."""
+    faults: tuple[Fault, ...] = ()
 
 
 def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambda _count: None) -> Outcome:
     """Replay a trace as a job says; `check_fits` finds requests that are too long before."""
     if job.copies > 1:
         trace = trace.copies(job.copies, job.seed * _COPY_SEED)
-    trace = trace.at_rate(job.rate, job.seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
+    jitter = job.jitter_seconds
+    if jitter is None:
+        jitter = MOONCAKE_STEP_SECONDS if trace.coarse else 0.0
+    trace = trace.at_rate(job.rate, job.seed, jitter)
     config = EngineConfig(
         timing=timing(job.gpu),
         num_blocks=max(1, job.kv_tokens // trace.block_tokens),
         block_tokens=trace.block_tokens,
         report_tokens=False,
     )
-    plan = Plan(config, job.seed, job.workers)
-    return replay(
-        trace, lambda engines: POLICIES[job.policy](engines, plan), config, job.replicas, on_request
-    )
+    plan = Plan(config, job.seed, job.workers, job.scrape_seconds, job.signal_delay_seconds)
+    policy = POLICIES[job.policy]
+    return replay(trace, lambda engines: policy(engines, plan), config, job.replicas, on_request, job.faults)
 
 
 def check_fits(trace: Trace, job: Job) -> None:
@@ -86,19 +97,37 @@ _requests: Synchronized[int] | None = None
 def begin_process(trace: Trace, requests: Synchronized[int]) -> None:
     """Take what all jobs of a process share: the trace, and the count of requests for the progress bar."""
     global _trace, _requests
+    logging.disable()  # What both services log of simulated engines.
     _trace, _requests = trace, requests
 
 
 def run_job(job: Job) -> Figures:
     """Replay a job in a process that `begin_process` has prepared."""
-    assert _trace is not None
+    return figures(run_whole_job(job), job.limits)
+
+
+def run_whole_job(job: Job) -> Outcome:
+    """As `run_job`, for all results instead of figures."""
+    return replay_job(process_trace(), job, counting())
+
+
+def process_trace() -> Trace:
+    """Return the trace of this process."""
+    assert _trace is not None, "begin_process has prepared it"
+    return _trace
+
+
+def counting() -> Callable[[int], None]:
+    """Return a function that adds to the count of requests what a replay has sent."""
     counter, counted = _requests, 0
 
     def count(sent: int) -> None:
         nonlocal counted
+        if sent < counted:
+            counted = 0  # The next replay.
         if counter is not None and sent - counted >= _COUNT_STEP:
             with counter.get_lock():
                 counter.value += sent - counted
             counted = sent
 
-    return figures(replay_job(_trace, job, count), job.limits)
+    return count

@@ -1,8 +1,12 @@
 """One replay: a trace, a policy and simulated engines on one virtual clock.
 
-Three kinds of things happen, in the order of their times: requests arrive and are sent where the policy says,
-engines give first tokens and end requests, and the policy's timers ring. All are known ahead, so the loop
-goes from one moment to the next; nothing waits.
+Four kinds of events happen, in the order of their times: requests arrive and go where the policy says,
+engines give first tokens and end requests, the policy's timers ring, and engines fail and recover. The times
+of all are in a heap, so the loop goes from one event to the next; nothing waits.
+
+Requests meet a fault as behind Envoy with Warmroute's default retries, which repeat nothing that an engine
+may have begun: a refused connection is tried elsewhere, twice at most, and a request that is open at an
+engine when that goes away fails.
 """
 
 from __future__ import annotations
@@ -13,19 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from warmroute.replay.engine import Engine
-from warmroute.simulator.model import EventKind, Request
+from warmroute.simulator.model import EventKind, Handle, Request, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from warmroute.replay.fault import Fault
     from warmroute.replay.policies.policy import Policy
     from warmroute.replay.trace import Trace, TraceRequest
-    from warmroute.simulator.model import EngineConfig, Handle
+    from warmroute.simulator.model import EngineConfig
 
-_TIMER: Final = 0
-_ENGINE: Final = 1
+ATTEMPTS: Final = 3
+"""Of a request whose connections are refused."""
+_FAULT: Final = 0
+_TIMER: Final = 1
+_ENGINE: Final = 2
 _IDLE_SECONDS: Final = 60.0
 """Of a fleet without requests, of which only the last half is replayed: pages and windows are at rest."""
 
@@ -36,7 +44,7 @@ class _Sent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of each request, in the order of arrival. Times in seconds."""
+    """The results by request, in the order of arrival. Times in seconds; NaN for requests that failed."""
 
     policy: str
     at: NDArray[np.float64]
@@ -44,11 +52,12 @@ class Outcome(NamedTuple):
     ttft: NDArray[np.float64]
     e2e: NDArray[np.float64]
     alone: NDArray[np.float64]
-    """Time to first token on an idle, cold replica."""
+    """Time to first token on an idle, cold replica; also of requests that failed."""
     tpot: NDArray[np.float64]
     """By output token after the first; NaN: there was one only."""
     prompt_tokens: NDArray[np.float64]
     cached_tokens: NDArray[np.float64]
+    failed: NDArray[np.bool_]
     busy_seconds: NDArray[np.float64]
     """By engine: seconds in which a step ran."""
     engine_tokens: NDArray[Any]
@@ -63,9 +72,10 @@ def replay(
     config: EngineConfig,
     replicas: int,
     on_request: Callable[[int], None] = lambda _count: None,
+    faults: Sequence[Fault] = (),
 ) -> Outcome:
     """Run a trace to the end of its last request. `on_request` gets the number of requests sent so far."""
-    run = _Run(trace.requests, make_policy, [Engine(config) for _ in range(replicas)])
+    run = _Run(trace.requests, make_policy, [Engine(config) for _ in range(replicas)], faults)
     while run.left:
         run.step()
         on_request(len(run.sent))
@@ -80,13 +90,16 @@ class _Run:
         requests: Sequence[TraceRequest],
         make_policy: Callable[[Sequence[Engine]], Policy],
         engines: Sequence[Engine],
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.left = len(requests)
         self._requests = requests
         self._engines = engines
         self._policy = policy = make_policy(engines)
         self.sent: list[_Sent] = []
-        self._number_of: dict[Handle, int] = {}
+        self._faults = faults
+        self._open: dict[Handle, int] = {}
+        """Number by request that an engine has."""
         self._follows: dict[int, list[int]] = {}
         for number, request in enumerate(requests):
             if request.after >= 0:
@@ -96,10 +109,12 @@ class _Run:
         ]
         heapify(self._arrivals)
         self._heap = [(at, _TIMER, number, 0) for number, at in enumerate(policy.timers())]
+        for number, fault in enumerate(faults):
+            self._heap += [(fault.at, _FAULT, number, 1), (fault.until, _FAULT, number, 0)]
         heapify(self._heap)
 
     def step(self) -> None:
-        """Let the next thing happen."""
+        """Process the next event."""
         at, kind, number, version = self._heap[0]
         if self._arrivals and self._arrivals[0][0] < at:
             arrived_at, number = heappop(self._arrivals)
@@ -113,7 +128,9 @@ class _Run:
             heapreplace(self._heap, (self._policy.ring(number, at), kind, number, 0))
         else:
             heappop(self._heap)
-            if version == self._engines[number].wake:
+            if kind == _FAULT:
+                self._change(self._faults[number], at, begins=bool(version))
+            elif version == self._engines[number].wake:
                 self._report(number, at)
                 self._wake(number)
 
@@ -123,19 +140,47 @@ class _Run:
         if in_flight or self._arrivals[0][0] < now + _IDLE_SECONDS:
             return False
         later = self._arrivals[0][0] - now - _IDLE_SECONDS / 2
-        self._heap = [(at + later, _TIMER, number, 0) for at, kind, number, _ in self._heap if kind == _TIMER]
+        self._heap = [
+            (at + later if kind == _TIMER else at, kind, number, version)
+            for at, kind, number, version in self._heap
+            if kind != _ENGINE
+        ]
         heapify(self._heap)
         return True
 
     def _send(self, number: int, at: float) -> None:
         request = self._requests[number]
         index = self._policy.choose(number, request, at)
-        self._report(index, at)
+        tried = [index]
+        while self._engines[index].refuses and len(tried) < ATTEMPTS:
+            index = self._policy.choose_again(number, tried, at)
+            tried.append(index)
         prompt = Request(request.prompt_tokens, request.output_tokens, request.blocks)
+        if self._engines[index].refuses:
+            self.sent.append(_Sent(Handle(prompt, at), index))
+            self._fail(number, at)
+            return
+        self._report(index, at)
         handle = self._engines[index].model.submit(prompt, at)
-        self._number_of[handle] = number
+        self._open[handle] = number
         self.sent.append(_Sent(handle, index))
         self._wake(index)
+
+    def _change(self, fault: Fault, now: float, *, begins: bool) -> None:
+        """Begin or end a fault."""
+        engine = self._engines[fault.replica]
+        self._report(fault.replica, now)
+        if begins:
+            engine.begin(fault)
+        else:
+            engine.end()
+        if engine.refuses:
+            broken = [sent.handle for sent in self.sent if sent.engine == fault.replica]
+            for handle in broken:
+                if handle in self._open:
+                    engine.model.abort(handle, now)
+                    self._fail(self._open.pop(handle), now)
+        self._wake(fault.replica)
 
     def _wake(self, index: int) -> None:
         engine = self._engines[index]
@@ -147,24 +192,33 @@ class _Run:
     def _report(self, index: int, now: float) -> None:
         engine = self._engines[index]
         for event in engine.model.advance(now):
-            number = self._number_of[event.handle]
             if event.kind is EventKind.FIRST_TOKEN:
                 engine.metrics.on_first_token(event.handle)
-                self._policy.first_token(number, event.at)
+                self._policy.first_token(self._open[event.handle], event.at)
             elif event.kind is EventKind.FINISHED:
-                self.left -= 1
+                number = self._open.pop(event.handle)
                 engine.metrics.on_finished(event.handle)
                 self._policy.finished(number, event.at)
-                for following in self._follows.get(number, ()):
-                    at = max(now, event.at + self._requests[following].gap)
-                    heappush(self._arrivals, (at, following))
+                self._end(number, event.at, now)
+
+    def _fail(self, number: int, now: float) -> None:
+        self._policy.failed(number, now)
+        self._end(number, now, now)
+
+    def _end(self, number: int, at: float, now: float) -> None:
+        """Note an end, and when the requests come that wait for it."""
+        self.left -= 1
+        for following in self._follows.get(number, ()):
+            heappush(self._arrivals, (max(now, at + self._requests[following].gap), following))
 
     def outcome(self, config: EngineConfig) -> Outcome:
-        """Return what came of each request."""
+        """Return the results."""
         handles = [sent.handle for sent in self.sent]
+        failed = np.array([handle.state is not State.FINISHED for handle in handles])
+        answered = ~failed
         at = np.array([handle.arrived_at for handle in handles])
-        first = np.array([handle.first_token_at for handle in handles], np.float64)
-        ends = np.array([handle.finished_at for handle in handles], np.float64)
+        first = np.where(answered, np.array([handle.first_token_at for handle in handles], float), np.nan)
+        ends = np.where(answered, np.array([handle.finished_at for handle in handles], float), np.nan)
         outputs = np.array([handle.request.output_tokens for handle in handles], np.float64)
         prompts = np.array([handle.request.prompt_tokens for handle in handles], np.float64)
         cached = np.array([handle.cached_tokens for handle in handles], np.float64)
@@ -173,9 +227,8 @@ class _Run:
             for tokens in {handle.request.prompt_tokens for handle in handles}
         }
         where = np.array([sent.engine for sent in self.sent])
-        more = outputs > 1
-        tpot = np.divide(ends - first, outputs - 1, out=np.full(len(at), np.nan), where=more)
-        tokens = np.bincount(where, weights=prompts - cached + outputs, minlength=len(self._engines))
+        tpot = np.divide(ends - first, outputs - 1, out=np.full(len(at), np.nan), where=outputs > 1)
+        work = np.where(answered, prompts - cached + outputs, 0.0)
         return Outcome(
             policy=self._policy.name,
             at=at,
@@ -186,7 +239,8 @@ class _Run:
             tpot=tpot,
             prompt_tokens=prompts,
             cached_tokens=cached,
+            failed=failed,
             busy_seconds=np.array([engine.busy_seconds for engine in self._engines]),
-            engine_tokens=tokens,
-            seconds=float(ends.max() - at[0]),
+            engine_tokens=np.bincount(where, weights=work, minlength=len(self._engines)),
+            seconds=float(np.nanmax(ends, initial=at[-1]) - at[0]),
         )

@@ -154,6 +154,7 @@ class EngineModel:
         self._running: list[Handle] = []
         self._step: _Step | None = None
         self._last_end_at = 0.0
+        self._frozen_until = 0.0
         self._events: list[Event] = []
 
     @property
@@ -235,6 +236,13 @@ class EngineModel:
         self.cache.failing = failing
         self._start_step(now)
 
+    def freeze(self, now: float, until: float) -> None:
+        """Make no progress in that time; the step under way goes on after it."""
+        self._run_until(now)
+        self._frozen_until = until
+        if self._step is not None:
+            self._step = self._step._replace(ends_at=self._step.ends_at + until - now)
+
     def reset_cache(self, now: float) -> None:
         """Forget the warm blocks that no running request uses."""
         self._run_until(now)
@@ -250,6 +258,7 @@ class EngineModel:
     def _start_step(self, at: float) -> None:
         if self._step is not None or not (self._running or self._waiting):
             return
+        at = max(at, self._frozen_until)
         work: list[tuple[Handle, int]] = []
         budget = self._schedule_running(work)
         if budget >= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -29,6 +29,10 @@ class Plan(NamedTuple):
     seed: int = 0
     workers: int = 1
     """Of ext_proc."""
+    scrape_seconds: float | None = None
+    """Between two readings of an engine; None: the policy's own."""
+    signal_delay_seconds: float = 0.0
+    """From a reading to its effect on picks."""
 
 
 class Policy(Protocol):
@@ -48,12 +52,20 @@ class Policy(Protocol):
         """Return the engine for a request of the trace."""
         ...
 
+    def choose_again(self, number: int, tried: Sequence[int], now: float, /) -> int:
+        """Return another engine after those in `tried` have refused the request."""
+        ...
+
     def first_token(self, number: int, now: float, /) -> None:
         """Note the first byte of an answer."""
         ...
 
     def finished(self, number: int, now: float, /) -> None:
         """Note the end of an answer."""
+        ...
+
+    def failed(self, number: int, now: float, /) -> None:
+        """Note the end of a request without an answer, or with a part of one."""
         ...
 
 
@@ -89,7 +101,8 @@ class BlockIndex:
 
 class _Sent(NamedTuple):
     engine: int
-    cold_tokens: float
+    waiting_tokens: float
+    """Prompt tokens, as far as taken for cold; 0 after the first token."""
     blocks: float
 
 
@@ -111,44 +124,70 @@ class Observer:
         self.active_blocks: NDArray[np.float64] = np.zeros(size)
         """Blocks of prompts in flight."""
         self.gauges = [Gauges(0, 0, 0.0)] * size
+        self._scrape_seconds = plan.scrape_seconds or SCRAPE_SECONDS
+        self._readings: deque[tuple[float, int, Gauges]] = deque()
+        """Those whose delay is not over: the end of the delay, the engine, its gauges."""
         self.index = BlockIndex(size, plan.config.num_blocks)
         self._sent: dict[int, _Sent] = {}
 
     def timers(self) -> Sequence[float]:
         """Return one scrape an engine, spread over the interval."""
-        return [SCRAPE_SECONDS * (engine + 1) / self.size for engine in range(self.size)]
+        return [self._scrape_seconds * (engine + 1) / self.size for engine in range(self.size)]
 
     def ring(self, number: int, now: float) -> float:
         """Read an engine's gauges."""
-        self.gauges[number] = Gauges.of(self.engines[number].model)
-        return now + SCRAPE_SECONDS
+        engine = self.engines[number]
+        if engine.readable:
+            self._readings.append((now + self.plan.signal_delay_seconds, number, Gauges.of(engine.model)))
+        return now + self._scrape_seconds
 
-    def choose(self, number: int, request: TraceRequest, _now: float) -> int:
+    def choose(self, number: int, request: TraceRequest, now: float) -> int:
         """Pick and note."""
+        while self._readings and self._readings[0][0] <= now:
+            _, read, self.gauges[read] = self._readings.popleft()
         engine = self.pick(request)
         matched = float(self.index.matched(request.blocks)[engine])
         cold = request.prompt_tokens - matched * self.block_tokens
-        sent = self._sent[number] = _Sent(engine, cold, request.prompt_tokens / self.block_tokens)
-        self.in_flight[engine] += 1
-        self.waiting_tokens[engine] += cold
-        self.active_blocks[engine] += sent.blocks
+        self._note(number, _Sent(engine, cold, request.prompt_tokens / self.block_tokens))
         self.index.add(engine, request.blocks)
         return engine
+
+    def _note(self, number: int, sent: _Sent) -> None:
+        self._sent[number] = sent
+        self.in_flight[sent.engine] += 1
+        self.waiting_tokens[sent.engine] += sent.waiting_tokens
+        self.active_blocks[sent.engine] += sent.blocks
 
     def pick(self, request: TraceRequest) -> int:
         """Return an engine."""
         raise NotImplementedError
 
+    def choose_again(self, number: int, tried: Sequence[int], now: float) -> int:
+        """Return the one with the fewest requests in flight that was not tried."""
+        load = self.in_flight.copy()
+        load[list(tried)] = np.inf
+        engine = self.least(load)
+        sent = self._sent[number]
+        self.finished(number, now)
+        self._note(number, sent._replace(engine=engine))
+        return engine
+
     def first_token(self, number: int, _now: float) -> None:
         """Note that its prompt is computed."""
-        engine, cold, _ = self._sent[number]
-        self.waiting_tokens[engine] -= cold
+        sent = self._sent[number]
+        self.waiting_tokens[sent.engine] -= sent.waiting_tokens
+        self._sent[number] = sent._replace(waiting_tokens=0.0)
 
     def finished(self, number: int, _now: float) -> None:
         """Note its end."""
-        engine, _, blocks = self._sent.pop(number)
+        engine, waiting_tokens, blocks = self._sent.pop(number)
         self.in_flight[engine] -= 1
+        self.waiting_tokens[engine] -= waiting_tokens
         self.active_blocks[engine] -= blocks
+
+    def failed(self, number: int, now: float) -> None:
+        """Note its end without an answer."""
+        self.finished(number, now)
 
     def least(self, cost: NDArray[np.float64]) -> int:
         """Return a cheapest engine, drawn among equals."""
