@@ -30,7 +30,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, 80, 340])
 def test_table_fits_the_terminal(
     trace: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,18 +41,67 @@ def test_table_fits_the_terminal(
     assert max(map(len, lines)) <= columns
     assert {"least_request", "warmroute"} <= {line.split(" ")[0] for line in lines}
     assert "…" not in "".join(lines), "no figure is cut"
-    assert ("±" in "".join(lines)) == (columns == 200)
+    assert ("±" in "".join(lines)) == (columns == 340)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_sweep_prints_its_definition(
+    trace: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    policies = ["--policy", "round_robin", "--policy", "smg"]
+    assert main(["replay", str(trace), "--replicas", "1", *policies, "--sweep"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= columns
+    assert "TTFT p90 at or under" in " ".join(text.split())
+    rows = [line.split() for line in text.splitlines() if line.startswith(("smg ", "round_robin "))]
+    rates = [float(row[1].rstrip("*")) for row in rows]
+    assert len(rates) == 2
+    assert rates[0] >= rates[1], "the best is first"
+
+
+def test_sweep_has_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--replicas", "1", "--policy", "smg", "--sweep", "--seeds", "2", "--json"]
+    assert main(["replay", str(trace), *arguments]) == 0
+    result = json.loads(capsys.readouterr().out)
+    knee = result["knees"]["smg"]
+    assert knee["ttft_p90"]["mean"] <= result["limit_ttft_p90_seconds"]
+    per_second = 40 / 19.5
+    assert knee["requests_per_second"]["mean"] == pytest.approx(knee["rate"]["mean"] * per_second)
+    assert knee["rate"]["half_width"] is not None
 
 
 def test_json_has_every_figure_and_interval(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(trace), "--replicas", "2", "--seeds", "2", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
+    assert set(result) == {"trace", "requests", "ideal_hit_ratio", "policies"}
     assert result["requests"] == 40
-    interval = result["policies"]["warmroute"]["ttft_p90"]
-    assert interval["mean"] > 0
-    assert interval["half_width"] >= 0
-    main(["replay", str(trace), "--replicas", "2", "--json"])
-    assert json.loads(capsys.readouterr().out)["policies"]["warmroute"]["ttft_p90"]["half_width"] is None
+    assert set(result["policies"]) == {"round_robin", "least_request", "warmroute"}
+    figures = result["policies"]["warmroute"]
+    assert 0 < figures["hit_ratio"]["mean"] <= result["ideal_hit_ratio"]
+    assert figures["ttft_p90"]["mean"] > 0
+    assert figures["ttft_p90"]["half_width"] >= 0
+    main(["replay", str(trace), "--replicas", "2", "--policy", "smg", "--json"])
+    assert json.loads(capsys.readouterr().out)["policies"]["smg"]["ttft_p90"]["half_width"] is None
+
+
+def test_failures_are_shown(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fault = "--fail", "5:0:5"
+    assert main(["replay", str(trace), "--replicas", "1", "--policy", "smg", *fault]) == 0
+    assert " failed " in capsys.readouterr().out
+    assert main(["replay", str(trace), "--replicas", "1", "--policy", "smg"]) == 0
+    assert " failed " not in capsys.readouterr().out
+
+
+def test_sample_comes_along(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--most", "200", "--policy", "least_request"]) == 0
+    assert "200 requests of mooncake_conversation, 2 times its rate" in capsys.readouterr().out
+
+
+def test_plot_is_drawn(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plot.png"
+    assert main(["replay", str(trace), "--policy", "smg", "--seeds", "2", "--plot", str(path)]) == 0
+    assert path.stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
@@ -65,6 +114,13 @@ def test_json_has_every_figure_and_interval(trace: Path, capsys: pytest.CaptureF
         (["--most", "0"], "--most is 0; allowed: 1 to"),
         (["--kv-tokens", "1"], "--kv-tokens is 1; allowed: 512 to"),
         (["--kv-tokens", "2048"], "has 2065 tokens; allowed: 2048, the smaller of --kv-tokens"),
+        (["--scrape-interval", "0"], "--scrape-interval is 0.0; allowed: 0.01 to 5"),
+        (["--signal-delay", "-1"], "--signal-delay is -1.0; allowed: 0 to 60"),
+        (["--jitter", "-1"], "--jitter is -1.0; allowed: 0 to 1e+06"),
+        (["--fail", "1:8:1"], "--fail names replica 8; allowed: 0 to 7"),
+        (["--fail", "soon"], "--fail is 'soon'; allowed: AT:REPLICA:SECONDS[:KIND]"),
+        (["--plot", "x.gif"], "--plot is x.gif; allowed: a file that ends in .png or .svg"),
+        (["--sweep", "--plot", "x.png"], "--plot is of one rate"),
     ],
 )
 def test_wrong_argument_is_named(

@@ -1,0 +1,72 @@
+"""The knee of a policy: the highest rate at which the replicas keep up with a trace.
+
+At the knee, the p90 of the time to first token is at most `factor` times the p90 that the same requests have
+each alone on an idle, cold replica. That limit is the same for all policies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, sqrt
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from warmroute.replay.figures import figures
+from warmroute.replay.job import counting, process_trace, replay_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warmroute.replay.figures import Figures
+    from warmroute.replay.job import Job
+    from warmroute.replay.trace import Trace
+
+KNEE_FACTOR: Final = 2.0
+PRECISION: Final = 0.02
+"""Of the knee's rate, relative."""
+LEAST_RATE: Final = 1e-3
+LARGEST_RATE: Final = 1e3
+USUAL_REPLAYS: Final = 8
+"""That one search takes; for progress bars."""
+
+
+class Knee(NamedTuple):
+    """The highest rate within the limit."""
+
+    rate: float
+    """Multiple of the trace's own; 0: every rate is over the limit."""
+    limit_seconds: float
+    """Of the p90 of the time to first token."""
+    figures: Figures
+    """At that rate."""
+
+
+def knee(
+    trace: Trace,
+    job: Job,
+    factor: float = KNEE_FACTOR,
+    on_request: Callable[[int], None] = lambda _count: None,
+) -> Knee:
+    """Search by bisection over the rate's logarithm, from `job.rate`.
+
+    `on_request` gets the number of requests that the replay under way has sent so far.
+    """
+    low, high, rate = 0.0, inf, job.rate
+    best: Knee | None = None
+    while True:
+        outcome = replay_job(trace, replace(job, rate=rate), on_request)
+        limit = factor * float(np.percentile(outcome.alone, 90))
+        tried = Knee(rate, limit, figures(outcome, job.limits))
+        if tried.figures.ttft_p90 <= limit:
+            low, best = rate, tried
+        else:
+            high = rate
+        rate = low * 2 if high == inf else sqrt(low * high) if low else high / 2
+        if high <= low * (1 + PRECISION) or not LEAST_RATE <= rate <= LARGEST_RATE:
+            return best or tried._replace(rate=0.0)
+
+
+def run_sweep(job: Job, factor: float) -> Knee:
+    """Search a knee in a process that `job.begin_process` has prepared."""
+    return knee(process_trace(), job, factor, counting())
