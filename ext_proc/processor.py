@@ -34,7 +34,8 @@ from ext_proc.protocol.exchange import Exchange, NeedsPick
 from ext_proc.protocol.reply import NOTHING
 from ext_proc.server_metrics import Faults, Metrics, Served
 from ext_proc.spans import PickSpans
-from fleet.names import METADATA_TRACE
+from fleet import recorded_prompt
+from fleet.names import METADATA_BLOCKS, METADATA_TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,6 +231,11 @@ class RequestStream:
             metadata = {**metadata, METADATA_TRACE: spans.traceparent_of(self._span)}
         try:
             decision = self._decide(request)
+            settings, picked = self._processor.settings, decision.request
+            if settings.recording.directory and picked is not None:
+                block_bytes = settings.ext_proc.pick.block_bytes
+                prompt = recorded_prompt.encode(picked.text_bytes, picked.blocks, block_bytes)
+                metadata = {**metadata, METADATA_BLOCKS: prompt}
             replies = self._exchange.resume(decision.result, metadata)
         except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)

@@ -30,6 +30,7 @@ METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "
 METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated
 METADATA_RETRY_ON: Final = "retry_on"  # further conditions of retries, as in `retry_on`
 METADATA_FIRST_BYTE: Final = "first_byte_ms"  # whole milliseconds to the response headers
+METADATA_BLOCKS: Final = "blocks"  # the prompt for a recording, as fleet.recorded_prompt writes it
 METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick
 
 HEADER_ENDPOINT: Final = "x-warmroute-endpoint"

@@ -16,6 +16,7 @@ from fleet.settings.ext_proc import ExtProcSettings
 from fleet.settings.limits import LimitSettings
 from fleet.settings.listeners import ListenerSettings
 from fleet.settings.pools import PoolSettings
+from fleet.settings.recording import RecordingSettings
 from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
 from fleet.settings.strict import Strict
@@ -39,6 +40,7 @@ class Settings(Strict):
     control: ControlSettings = ControlSettings()
     admin: AdminSettings = AdminSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    recording: RecordingSettings = RecordingSettings()
     limits: LimitSettings = LimitSettings()
     tls: TlsSettings = TlsSettings()
     connections: ConnectionSettings = ConnectionSettings()

@@ -90,6 +90,8 @@ def finished_of(entry: Any) -> Finished | None:
         metadata=_metadata(filters),
         session=_session(common.custom_tags.get(SESSION_TAG)),
         over_http1=pool != common.upstream_cluster,
+        request_bytes=entry.request.request_body_bytes,
+        response_bytes=entry.response.response_body_bytes,
         handshake=common.route_name == WEBSOCKET_ROUTE,
         established=established,
     )

@@ -59,6 +59,10 @@ class Finished:
     session: int | None = None
     """Hash of the request's session, valid in this process; None: it has none. Envoy keeps the requests of a
     session without a pick on one endpoint."""
+    request_bytes: int = 0
+    """Of the request's body."""
+    response_bytes: int = 0
+    """Of the body that went to the client."""
     handshake: bool = False
     """Whether it used the route of WebSocket handshakes."""
     established: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xds_server.access_log.recorder import RequestRecorder
 from xds_server.access_log.service import AccessLogService
 from xds_server.signals.gpu.dcgm import DcgmPoller
 from xds_server.signals.gpu.report_service import GpuReportService
@@ -70,6 +71,8 @@ class Sensing:
             gpus=self._gpus.signals,
         )
         self._joiner = SignalJoiner(signals, retry_blame_of(settings), sources, registry)
+        self._recorder = RequestRecorder(settings, registry)
+        observers = *observers, self._recorder.note
         self._access_log = AccessLogService(self._joiner.take, registry, clock, observers)
         self._skew = SkewWatch(settings.skew, signals, registry)
 
@@ -91,6 +94,7 @@ class Sensing:
         self._gpu_pages.reconfigure(signals)
         self._joiner.reconfigure(signals, retry_blame_of(settings))
         self._skew.reconfigure(settings.skew, signals)
+        self._recorder.reconfigure(settings)
 
     def update(self, membership: Membership) -> None:
         """Follow the endpoints that are served."""
@@ -123,6 +127,7 @@ class Sensing:
         """End every read."""
         await self.scraper.close()
         await self._gpu_pages.close()
+        await self._recorder.close()
 
     def _gpu_status(self) -> dict[str, Any]:
         shown = gpu_view(self._gpus.readings(), self._clock(), self._settings.weights.faults)
