@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BENCHES: Final = {
-    "demo": "Envoy alone against Envoy with Warmroute on the same workload",
+    "demo": "round robin, least request and Warmroute at the real Envoy, on requests of a real trace",
+    "demo_knee": "what the demo's engines carry by each policy, in virtual time",
     "outage": "what requests feel when ext_proc, xds_server or an engine is killed or frozen",
     "chaos": "what fails while all parts are killed, rolled, drained, rotated, reloaded",
     "stability": "how weights move under noise, a load step, a load in step with the scrapes, zeros",

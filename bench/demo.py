@@ -1,4 +1,4 @@
-"""The demo as a bench: the same workload by Envoy alone, then with Warmroute; `--json` prints its targets."""
+"""The demo as a bench: the same requests by each policy; `--json` prints the targets."""
 
 from __future__ import annotations
 

@@ -130,3 +130,11 @@ async def test_stop_sends_no_further_turns() -> None:
     load = LoadRun("127.0.0.1:1", "smol")
     load.stop()
     assert await load.run(turns(5)) == []
+
+
+async def test_a_late_start_is_measured() -> None:
+    now = iter((0.0, 0.0, *(5.0 for _ in range(20))))
+    async with server(HEAD + chunk(WHOLE) + chunk(b"")) as address:
+        load = LoadRun(address, "smol", clock=lambda: next(now))
+        (outcome,) = await load.run(turns(1))
+    assert outcome.late_seconds == 5.0

@@ -19,6 +19,8 @@ DATA = {
     "fleet/envoy_api/envoy.binpb",
     "warmroute/replay/data/NOTICE",
     "warmroute/replay/data/mooncake_conversation.jsonl.xz",
+    "warmroute/demo/data/NOTICE",
+    "warmroute/demo/data/conversation_excerpt.jsonl",
     "warmroute/simulator/data/NOTICE",
     "warmroute/simulator/data/derived_fits.json",
 }

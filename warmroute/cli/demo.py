@@ -1,4 +1,4 @@
-"""`warmroute demo`: the whole thing on loopback, compared with Envoy alone."""
+"""`warmroute demo`: the whole thing on loopback, next to Envoy's own policies."""
 
 from __future__ import annotations
 

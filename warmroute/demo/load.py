@@ -29,6 +29,7 @@ class _Details(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int
+    completion_tokens: int = 0
     prompt_tokens_details: _Details | None = None
 
 
@@ -96,6 +97,7 @@ class LoadRun:
     async def _one(self, turn: Turn, body: bytes) -> None:
         assert self._began_at is not None
         planned_at = self._began_at + turn.at_seconds
+        late = self._clock() - planned_at
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 response = await self._client.request("POST", _PATH, body, self._headers)
@@ -103,12 +105,16 @@ class LoadRun:
             reason = str(error) or "timeout"
             ended = self._clock() - self._began_at
             served = _header(error.headers, ENGINE_HEADER) if isinstance(error, ExchangeError) else None
-            self.outcomes.append(Outcome(turn.at_seconds, ended, failure=reason, served=served))
+            self.outcomes.append(
+                Outcome(turn.at_seconds, ended, failure=reason, late_seconds=late, served=served)
+            )
             return
-        self.outcomes.append(outcome_of(response, turn.at_seconds, planned_at))
+        self.outcomes.append(outcome_of(response, turn.at_seconds, planned_at, late))
 
 
-def outcome_of(response: Response, at_seconds: float, planned_at: float) -> Outcome:
+def outcome_of(
+    response: Response, at_seconds: float, planned_at: float, late_seconds: float = 0.0
+) -> Outcome:
     """Judge a response. `planned_at` is on the clock of the response's times."""
     failure: str | None = None
     usage: _Usage | None = None
@@ -126,8 +132,10 @@ def outcome_of(response: Response, at_seconds: float, planned_at: float) -> Outc
         failure=failure,
         status=response.status,
         ttft_seconds=None if first is None else first - planned_at,
+        late_seconds=late_seconds,
         prompt_tokens=usage.prompt_tokens if usage else None,
         cached_tokens=(usage.prompt_tokens_details or _Details()).cached_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
         picked=_header(headers, HEADER_ENDPOINT),
         served=_header(headers, ENGINE_HEADER) or _header(headers, HEADER_SERVED),
     )

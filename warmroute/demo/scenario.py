@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from warmroute.demo.cluster import EngineSettings
-from warmroute.simulator.workload import Span, WorkloadSettings
+from warmroute.demo.excerpt import SHORTER, excerpt, turns
+from warmroute.simulator.workload import Span, Turn, WorkloadSettings, workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EngineKind = Literal["simulator", "llama"]
-TtftQuantile = Literal["ttft_p50", "ttft_p99"]
+TtftQuantile = Literal["ttft_p50", "ttft_p90"]
+
+SPEED_UP: Final = 2.0
+"""Of the simulated engines: two small cores still have time to spare, so the engines set the times."""
+KV_TOKENS: Final = 700_000 // SHORTER
+"""An H100 TP4 replica's KV cache, as much smaller as the prompts."""
+BLOCK_TOKENS: Final = 16
+KNEE_PER_ENGINE: Final = 8.0
+"""Requests a second at which round robin's TTFT p90 is three times that of an idle fleet.
+
+`python -m bench.demo_knee` measures it.
+"""
+LOAD: Final = 0.85
+"""Of the knee: where operators run."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +35,14 @@ class Scenario:
 
     engines: int
     engine: EngineSettings
-    workload: WorkloadSettings
+    seconds: float
+    turns: tuple[Turn, ...]
+    workload: str
+    """In words."""
+    load: str
+    """In words."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    judged_by: TtftQuantile = "ttft_p99"
+    judged_by: TtftQuantile = "ttft_p90"
 
 
 def scenario(
@@ -35,35 +54,26 @@ def scenario(
 
 
 def _simulated(seconds: float, engines: int | None, seed: int, rate: float | None) -> Scenario:
-    """Build a chat of several tenants on engines that are timed like Llama-3.1-70B on four H100s.
-
-    The KV cache is scaled down with the number of tenants: what matters to routing is how many tenants'
-    prefixes one engine holds (some, not all), as in a fleet where hundreds of tenants meet a full-sized
-    cache.
-    """
-    speed_up = 2.0  # two small cores still have time to spare: the engines' clock is what counts
-    blocks, block_tokens = 2048, 16  # 32,768 tokens: the prefixes of seven of the 24 tenants
-    workload = WorkloadSettings(
-        seed=seed,
-        duration_seconds=seconds,
-        rate_per_second=28.0 if rate is None else rate,  # where round robin begins to queue
-        tenants=24,
-        tenant_skew=0.5,  # the busiest tenant sends five times as much as the least busy one
-        system_prompt_tokens=Span(3300, 5800),  # as long as those of public coding agents
-        user_tokens=Span(20, 120),
-        answer_tokens=Span(20, 80),
-        turns=Span(2, 8),
-        think_seconds=4.0 / speed_up,
-        max_tokens=Span(16, 64),
-    )
+    """Build a chat of a real trace on engines that are timed like Llama-3.1-70B on four H100s."""
+    engines = engines or 4
+    knee = KNEE_PER_ENGINE * engines
+    rate = rate or LOAD * knee
     overrides = {
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
         # Time runs faster in the engines, so Warmroute watches faster.
-        "weights": {"stabiliser": {"smoothing_seconds": 3.0 / speed_up}},
+        "weights": {"stabiliser": {"smoothing_seconds": 3.0 / SPEED_UP}},
         "limits": {"drain_seconds": 0.5},
     }
-    engine = EngineSettings(speed_up=speed_up, blocks=blocks, block_tokens=block_tokens, max_num_seqs=64)
-    return Scenario(engines or 4, engine, workload, overrides)
+    engine = EngineSettings(speed_up=SPEED_UP, blocks=KV_TOKENS // BLOCK_TOKENS, block_tokens=BLOCK_TOKENS)
+    return Scenario(
+        engines,
+        engine,
+        seconds,
+        turns(excerpt(rate, seconds, seed)),
+        "requests from conversations of a real trace (Mooncake)",
+        f"{rate:.3g} requests a second, {rate / knee:.0%} of round robin's knee",
+        overrides,
+    )
 
 
 def _llama(seconds: float, engines: int | None, seed: int, rate: float | None) -> Scenario:
@@ -74,10 +84,11 @@ def _llama(seconds: float, engines: int | None, seed: int, rate: float | None) -
     tenant stays where it is. A short run has so few requests that each tenant's first, always cold, sets
     p99: the median tells more.
     """
-    workload = WorkloadSettings(
+    rate = rate or 1.5
+    chat = WorkloadSettings(
         seed=seed,
         duration_seconds=seconds,
-        rate_per_second=1.5 if rate is None else rate,
+        rate_per_second=rate,
         tenants=4,
         tenant_skew=0.0,
         system_prompt_tokens=Span(180, 240),
@@ -96,4 +107,13 @@ def _llama(seconds: float, engines: int | None, seed: int, rate: float | None) -
         },
         "limits": {"index_blocks_per_endpoint": 2 * 320 * 4 // 64, "drain_seconds": 0.5},
     }
-    return Scenario(engines or 2, EngineSettings(kind="llama"), workload, overrides, "ttft_p50")
+    return Scenario(
+        engines or 2,
+        EngineSettings(kind="llama"),
+        seconds,
+        workload(chat),
+        "requests of a small chat of four tenants",
+        f"{rate:.3g} requests a second",
+        overrides,
+        "ttft_p50",
+    )

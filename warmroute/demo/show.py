@@ -1,4 +1,4 @@
-"""Where progress goes: a live table on a terminal, plain lines on standard error otherwise."""
+"""Where progress goes: one live table on a terminal, plain lines on standard error otherwise."""
 
 from __future__ import annotations
 
@@ -7,119 +7,111 @@ import contextlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from warmroute.demo.report import progress
-from warmroute.demo.watch import observe, stage
+from warmroute.demo.stats import Moment, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from rich.console import Console
     from rich.live import Live
 
-    from warmroute.demo.cluster import Cluster
     from warmroute.demo.load import LoadRun
-    from warmroute.demo.watch import View
+    from warmroute.demo.scenario import Scenario
+    from warmroute.demo.stats import Summary
 
 _REFRESH_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 2.0
-_SETTLE_SECONDS: Final = 1.0
-"""By then the engines' pages, which are read at most a second apart, include the last answer too."""
 
 
 class Show(Protocol):
-    """The progress display of a run."""
+    """The display of a comparison. `end` may follow at any moment."""
 
     interval_seconds: float
-    settle_seconds: float
-    """How long after the last answer the last moment is shown."""
 
-    def phase(self, title: str, note: str) -> None:
-        """Begin a phase, before anything of it runs."""
-
-    def update(self, view: View, total_seconds: float) -> None:
-        """Show one moment of the phase."""
+    def update(self, moment: Moment) -> None:
+        """Show one moment."""
 
     def end(self) -> None:
-        """End the phase; the output stays on the screen."""
+        """End."""
 
 
 class PlainShow:
     """One line now and then on standard error."""
 
     interval_seconds = _LINE_SECONDS
-    settle_seconds = 0.0
 
-    def __init__(self) -> None:
-        self._title = ""
-
-    def phase(self, title: str, note: str) -> None:
-        """Name the phase."""
-        self._title = title
-        progress(f"{title}: {note}")
-
-    def update(self, view: View, total_seconds: float) -> None:
+    def update(self, moment: Moment) -> None:
         """Print one line."""
-        served = " ".join(str(row.requests) for row in view.rows)
-        weights = " ".join("-" if row.weight is None else str(row.weight) for row in view.rows)
-        progress(
-            f"{self._title}: {stage(view, total_seconds)}, {view.sent} sent, {view.in_flight} in flight, "
-            f"{view.failures} failed; served by engine {served}; weights {weights}"
-        )
+        progress(f"{moment.policy}: {moment.stage}{_so_far(moment.summary)}")
 
     def end(self) -> None:
         """Nothing is open."""
 
 
+def _so_far(summary: Summary | None) -> str:
+    if summary is None or summary.ttft_p50_seconds is None or summary.ttft_p90_seconds is None:
+        return ""
+    p50, p90 = summary.ttft_p50_seconds * 1000, summary.ttft_p90_seconds * 1000
+    return f", {summary.failures} failed, TTFT p50 {p50:.0f} ms, p90 {p90:.0f} ms"
+
+
 class LiveShow:
-    """The live table."""
+    """The live table: a column for each policy, filled as its answers come."""
 
     interval_seconds = _REFRESH_SECONDS
-    settle_seconds = _SETTLE_SECONDS
 
-    def __init__(self) -> None:
-        from warmroute.demo.table import console  # noqa: PLC0415 (rich is an extra)
-
-        self._console = console()
+    def __init__(self, console: Console, chosen: Scenario, policies: Sequence[str]) -> None:
+        self._console = console
+        self._chosen = chosen
+        self._columns: dict[str, Summary | None] = dict.fromkeys(policies)
         self._live: Live | None = None
-        self._title = self._note = ""
 
-    def phase(self, title: str, note: str) -> None:
-        """Open the table of a phase."""
-        from rich.live import Live  # noqa: PLC0415
-        from rich.spinner import Spinner  # noqa: PLC0415
-
-        self.end()
-        self._title, self._note = title, note
-        self._live = Live(Spinner("dots", f" {title}: starting"), console=self._console, refresh_per_second=8)
-        self._live.start()
-
-    def update(self, view: View, total_seconds: float) -> None:
+    def update(self, moment: Moment) -> None:
         """Redraw the table."""
-        from warmroute.demo.table import live  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415 (rich is an extra)
 
-        if self._live is not None:
-            self._live.update(live(self._title, self._note, view, total_seconds, self._console.width))
+        from warmroute.demo.table import running  # noqa: PLC0415
+
+        self._columns[moment.policy] = moment.summary
+        drawn = running(self._chosen, self._columns, moment, self._console.options)
+        if self._live is None:
+            # A screen of its own: nothing is left of it, whatever the terminal echoes meanwhile.
+            self._live = Live(drawn, console=self._console, auto_refresh=False, screen=True)
+            self._live.start(refresh=True)
+        else:
+            self._live.update(drawn, refresh=True)
 
     def end(self) -> None:
-        """Leave the table as it is."""
+        """Give the screen back."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
 
 @contextlib.asynccontextmanager
-async def shown(show: Show, cluster: Cluster, load: LoadRun, total_seconds: float) -> AsyncIterator[None]:
+async def shown(
+    show: Show, policy: str, load: LoadRun, seconds: float, engines: Sequence[str]
+) -> AsyncIterator[None]:
     """Keep the show up to date for as long as the context lasts."""
+
+    def update() -> None:
+        done = min(load.elapsed_seconds / seconds, 1.0)
+        stage = "done" if not load.in_flight else "waiting for the last answers"
+        if done < 1:
+            sent = f"{load.started} sent, {load.in_flight} in flight"
+            stage = f"{load.elapsed_seconds:.1f} of {seconds:g} s, {sent}"
+        show.update(Moment(policy, done, stage, summarise(load.outcomes, engines)))
 
     async def refresh() -> None:
         while True:
-            show.update(await observe(cluster, load), total_seconds)
+            update()
             await asyncio.sleep(show.interval_seconds)
 
     task = asyncio.create_task(refresh())
     try:
         yield
-        await asyncio.sleep(show.settle_seconds)
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    show.update(await observe(cluster, load), total_seconds)
+    update()

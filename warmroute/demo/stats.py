@@ -27,8 +27,11 @@ class Outcome:
     status: int | None = None
     ttft_seconds: float | None = None
     """To the first byte of the answer's stream."""
+    late_seconds: float = 0.0
+    """From the planned start to the real one."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    completion_tokens: int | None = None
     picked: str | None = None
     """The endpoint that ext_proc named first, from the response header."""
     served: str | None = None
@@ -47,13 +50,15 @@ class Summary:
     requests: int
     failures: int
     ttft_p50_seconds: float | None
+    ttft_p90_seconds: float | None
     ttft_p99_seconds: float | None
-    e2e_p50_seconds: float | None
     e2e_p99_seconds: float | None
     prefix_hit_ratio: float | None
     """Cached prompt tokens, divided by all prompt tokens answered."""
-    max_over_mean: float | None
-    """Requests of the busiest endpoint over the mean of all endpoints."""
+    busiest_over_mean: float | None
+    """Prompt tokens computed and tokens generated of the busiest endpoint over the mean of all."""
+    late_p99_seconds: float | None
+    """From planned to real starts: how far the load itself was late."""
     failure_reasons: dict[str, int] = field(default_factory=dict)
     served: dict[str, int] = field(default_factory=dict)
     """Endpoint to requests answered."""
@@ -61,6 +66,18 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of the run of one policy."""
+
+    policy: str
+    done_ratio: float
+    stage: str
+    """Progress in words."""
+    summary: Summary | None
+    """Of the answers so far; None: nothing has been sent."""
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -75,19 +92,24 @@ def summarise(outcomes: Iterable[Outcome], endpoints: Iterable[str]) -> Summary:
     served = Counter(dict.fromkeys(endpoints, 0))
     served.update(outcome.served for outcome in good if outcome.served)
     with_usage = [o for o in good if o.prompt_tokens is not None and o.cached_tokens is not None]
+    cached = sum(o.cached_tokens or 0 for o in with_usage)
+    prompts = sum(o.prompt_tokens or 0 for o in with_usage)
+    work = Counter(dict.fromkeys(served, 0))
+    for one in with_usage:
+        if one.served:
+            work[one.served] += (one.prompt_tokens or 0) - (one.cached_tokens or 0)
+            work[one.served] += one.completion_tokens or 0
     ttfts = [outcome.ttft_seconds for outcome in good if outcome.ttft_seconds is not None]
-    e2es = [outcome.e2e_seconds for outcome in good]
     return Summary(
         requests=len(outcomes),
         failures=len(outcomes) - len(good),
         ttft_p50_seconds=percentile(ttfts, 0.5),
+        ttft_p90_seconds=percentile(ttfts, 0.9),
         ttft_p99_seconds=percentile(ttfts, 0.99),
-        e2e_p50_seconds=percentile(e2es, 0.5),
-        e2e_p99_seconds=percentile(e2es, 0.99),
-        prefix_hit_ratio=ratio(
-            sum(o.cached_tokens or 0 for o in with_usage), sum(o.prompt_tokens or 0 for o in with_usage)
-        ),
-        max_over_mean=ratio(max(served.values(), default=0) * len(served), sum(served.values())),
+        e2e_p99_seconds=percentile([outcome.e2e_seconds for outcome in good], 0.99),
+        prefix_hit_ratio=ratio(cached, prompts),
+        busiest_over_mean=ratio(max(work.values(), default=0) * len(work), work.total()),
+        late_p99_seconds=percentile([outcome.late_seconds for outcome in outcomes], 0.99),
         failure_reasons=dict(Counter(o.failure for o in outcomes if o.failure is not None)),
         served=dict(sorted(served.items())),
     )

@@ -1,311 +1,188 @@
-"""How the demo looks on a terminal: a live table while it runs, a comparison at its end."""
+"""How the demo looks on a terminal: one table, a column for each policy, and what it says."""
 
 from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fleet.names import PICKED_REASONS
-from warmroute.demo.watch import stage
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from warmroute.demo.report import Target
-    from warmroute.demo.watch import Row, View
+    from rich.console import ConsoleOptions
 
-_BAR_CELLS: Final = 6
-_WIDE_COLUMNS: Final = 112
-"""Terminals narrower than this get no bars; wider ones are not filled."""
-_TWO_LINE_COLUMNS: Final = 98
-"""Terminals narrower than this get headings on two lines and closer columns."""
-_NARROW_COLUMNS: Final = 80
-"""Terminals narrower than this lose the columns that say least."""
-_TINY_COLUMNS: Final = 66
-"""Terminals narrower than this keep only those that say most."""
-_HEADINGS: Final = (
-    "Engine", "Weight", "KV\nmemory", "Queue", "TTFT\nP99", "In\nflight", "Prefix\nhits", "Requests",
-)  # fmt: skip
-_WITH_BARS: Final = frozenset({1, 2, 6, 7})
-_NOT_WHEN_NARROW: Final = frozenset({3, 5})
-_WHEN_TINY: Final = frozenset({0, 4, 6})
-_PROGRESS_CELLS: Final = 40
-_STAGE_CELLS: Final = 34
-"""Beside the progress, for frame and words."""
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-_UNKNOWN: Final = Text("-", style="dim")
+    from warmroute.demo.scenario import Scenario, TtftQuantile
+    from warmroute.demo.stats import Moment, Summary
+
+_WIDE_COLUMNS: Final = 100
+"""Wider terminals are not filled."""
+_NARROW_COLUMNS: Final = 72
+"""Terminals narrower than this get short names."""
+_PROGRESS_CELLS: Final = 24
 _WARM: Final = "orange1"
-_BETTER: Final = "✓ "
-_PROPER: Final = {
-    "ttft p": "TTFT P", "nacks": "NACKs", "warmroute": "Warmroute", " over ": " over that of ",
-}  # fmt: skip
-_COMPARED: Final = (
-    ("Requests", "requests", "count", None),
-    ("Failures", "failures", "count", ("times fewer", "times more")),
-    ("Time to first token, P50", "ttft_p50_seconds", "seconds", ("times sooner", "times later")),
-    ("Time to first token, P99", "ttft_p99_seconds", "seconds", ("times sooner", "times later")),
-    ("End to end, P99", "e2e_p99_seconds", "seconds", ("times sooner", "times later")),
-    ("Prefix hit ratio", "prefix_hit_ratio", "share", ("times lower", "times higher")),
-    ("Busiest engine over the mean", "max_over_mean", "factor", ("times more even", "times less even")),
-)
-"""Name, key, unit, and the words for a fall and a rise of the figure; None: it should not happen."""
-_HIGHER_IS_BETTER: Final = frozenset({"prefix_hit_ratio"})
 _SAME: Final = 1.05
 """Figures that are less than this factor apart count as the same."""
+_LATE_SECONDS: Final = 0.02
+"""From here on, a late load blurs the figures: a median time to first token is about twice that."""
 
 
-def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
-    """Draw a horizontal bar of `share` (0 to 1) on `cells` cells, in eighths of a cell."""
-    if share is None:
-        return Text(" " * cells)
-    eighths = round(max(0.0, min(share, 1.0)) * cells * 8)
-    whole, rest = divmod(eighths, 8)
-    drawn = "█" * whole + (_EIGHTHS[rest] if rest else "")
-    return Text.assemble((drawn, style), ("·" * (cells - len(drawn)), "grey30"))
+_NEXT: Final = (
+    "Next: your own trace, without engines: warmroute replay TRACE --compare (docs/replay.md);"
+    " your own engines: docs/quickstart.md."
+)
 
 
-def live(title: str, note: str, view: View, total_seconds: float, columns: int = 120) -> RenderableType:
-    """Draw one moment of a run on a terminal of `columns` columns."""
-    cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else 0
-    gap = 0 if columns < _TWO_LINE_COLUMNS else 1
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, gap), pad_edge=False, header_style="bold")
-    shown = _shown(columns)
-    for n in shown:
-        heading = _HEADINGS[n] if columns < _TWO_LINE_COLUMNS else _HEADINGS[n].replace("\n", " ")
-        least = _BAR_CELLS + 7 if cells and n in {1, 7} else None  # as wide before as with numbers
-        left = n == 0 or (cells and n in _WITH_BARS)
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True, min_width=least)
-    heaviest = max((row.weight or 0 for row in view.rows), default=0) or 1
-    busiest = max((row.requests for row in view.rows), default=0) or 1
-    for row in view.rows:
-        made = _cells(row, heaviest, busiest, cells)
-        table.add_row(*(made[n] for n in shown))
-    return _panel(
-        title, note, columns, _progress(view, total_seconds, columns), table, _footer(view, columns)
-    )
+class _Row(NamedTuple):
+    key: str
+    name: str
+    short: str
+    unit: str
+    higher_is_better: bool = False
 
 
-def _shown(columns: int) -> Sequence[int]:
-    """Return the positions of the headings that fit on a terminal of `columns` columns."""
-    every = range(len(_HEADINGS))
-    if columns < _TINY_COLUMNS:
-        return [n for n in every if n in _WHEN_TINY]
-    return [n for n in every if columns >= _NARROW_COLUMNS or n not in _NOT_WHEN_NARROW]
+_ROWS: Final = (
+    _Row("ttft_p50_seconds", "Time to first token, p50", "TTFT p50", "seconds"),
+    _Row("ttft_p90_seconds", "Time to first token, p90", "TTFT p90", "seconds"),
+    _Row("ttft_p99_seconds", "Time to first token, p99", "TTFT p99", "seconds"),
+    _Row("e2e_p99_seconds", "Whole answer, p99", "E2E p99", "seconds"),
+    _Row("prefix_hit_ratio", "Prompt tokens from the cache", "Hits", "share", higher_is_better=True),
+    _Row("busiest_over_mean", "Busiest engine over the mean", "Busiest", "factor"),
+    _Row("failures", "Failures", "Failures", "count"),
+)
 
 
-def _panel(title: str, note: str, columns: int, *content: RenderableType) -> Panel:
+def running(
+    chosen: Scenario, columns: Mapping[str, Summary | None], moment: Moment, options: ConsoleOptions
+) -> RenderableType:
+    """Draw one moment: progress, and the figures so far."""
+    progress = Table.grid()
+    progress.add_row(ProgressBar(total=1.0, completed=moment.done_ratio, width=_PROGRESS_CELLS))
+    progress.add_row(Text(f"{moment.policy}: {moment.stage}", style="bold"))
+    return _panel(chosen, options, progress, Text(), _figures(columns, options, marks=False))
+
+
+def comparison(
+    chosen: Scenario, columns: Mapping[str, Summary], closing: str, options: ConsoleOptions
+) -> RenderableType:
+    """Draw the figures of all runs, the best ones marked, and what they mean."""
+    legend = f"{_mark(options)}the best, or within 5% of it"
+    figures = _figures(columns, options, marks=True)
+    said = Text(closing), Text(), Text(_NEXT, style="dim")
+    return _panel(chosen, options, Text(), figures, Text(), *said, legend=legend)
+
+
+def _panel(
+    chosen: Scenario, options: ConsoleOptions, *content: RenderableType, legend: str | None = None
+) -> Panel:
     """Frame it; all frames on one terminal are equally wide."""
+    about = f"{len(chosen.turns):,} {chosen.workload}, to {chosen.engines} engines"
     return Panel(
-        Group(*content),
-        title=Text(title, style=f"bold {_WARM}"),
-        subtitle=Text(note, style="dim") if note else None,
+        Group(Text(about, style="dim"), Text(f"Load: {chosen.load}", style="dim"), *content),
+        title=Text("The same requests by each policy", style=f"bold {_WARM}"),
         title_align="left",
+        subtitle=Text(legend, style="green") if legend else None,
         subtitle_align="left",
         border_style="grey42",
-        width=min(columns, _WIDE_COLUMNS),
+        width=min(options.max_width, _WIDE_COLUMNS),
         padding=(0, 1),
     )
 
 
-def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
-    weight = None if row.weight is None else row.weight / heaviest
-    memory = row.memory_used_ratio
-    return [
-        Text(row.address, style="bold"),
-        _with_bar(weight, cells, "cyan", "" if row.weight is None else f"{row.weight:>6,}"),
-        _with_bar(memory, cells, _heat(memory), _percent(memory)),
-        _number(row.queue_depth, "{:.0f}"),
-        _number(row.latency_p99_seconds, "{:.2f} s"),
-        _number(row.in_flight, "{:.0f}"),
-        _with_bar(row.prefix_hit_ratio, cells, _WARM, _percent(row.prefix_hit_ratio)),
-        _with_bar(row.requests / busiest, cells, "blue", f"{row.requests:>5,}"),
-    ]
-
-
-def _progress(view: View, total_seconds: float, columns: int) -> Text:
-    cells = min(_PROGRESS_CELLS, columns - _STAGE_CELLS)
-    done = min(view.elapsed_seconds / total_seconds, 1.0) if total_seconds else 1.0
-    return Text.assemble(bar(done, _WARM, cells), (f"  {stage(view, total_seconds)}", "dim"))
-
-
-def _footer(view: View, columns: int) -> Text:
-    parts: list[tuple[str, object]] = [
-        ("sent", view.sent),
-        ("in flight", view.in_flight),
-        ("failed", view.failures),
-    ]
-    if view.status:
-        parts += [
-            (name, view.status.get(key))
-            for name, key in (("weight updates", "weight_updates"), ("ACKs", "acks"), ("NACKs", "nacks"))
-        ]
-        picks = view.status.get("picks") or {}
-        parts += [(_decision(reason), count) for reason, count in picks.items() if count]
-    pairs = []
-    for name, value in parts:
-        bad = name in {"failed", "NACKs"} and value
-        pairs.append(_pair(name, "-" if value is None else f"{value:,}", "bold red" if bad else "bold"))
-    return _flowing(pairs, columns)
-
-
-def _pair(name: str, value: str, style: str = "bold") -> Text:
-    return Text.assemble((f"{name} ", "dim"), (value, style))
-
-
-def _decision(reason: str) -> str:
-    return f"{reason} picks" if reason in PICKED_REASONS else f"no pick ({reason})"
-
-
-def _flowing(parts: Sequence[Text], columns: int) -> Text:
-    """Set parts side by side in a frame; no line ends within one."""
-    space = min(columns, _WIDE_COLUMNS) - 4
-    lines: list[Text] = []
-    for part in parts:
-        if lines and lines[-1].cell_len + 3 + part.cell_len <= space:
-            lines[-1].append("   ").append_text(part)
-        else:
-            lines.append(part.copy())
-    return Text("\n").join(lines)
-
-
-def comparison(result: Mapping[str, Any], targets: Sequence[Target], columns: int = 120) -> RenderableType:
-    """Draw the summary, the figures of both runs side by side, and the verdicts on the targets."""
-    before, after = result["round_robin"], result["warmroute"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+def _figures(columns: Mapping[str, Summary | None], options: ConsoleOptions, *, marks: bool) -> Table:
+    narrow = options.max_width < _NARROW_COLUMNS
+    padding = 0 if narrow else (0, 1)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=padding)
     table.add_column("")
-    table.add_column("Envoy alone\nround robin", justify="right")
-    table.add_column("Envoy with\nWarmroute", justify="right")
-    changes = columns >= _TINY_COLUMNS
-    if changes:
-        table.add_column("\nchange")
-    for name, key, unit, words in _COMPARED:
-        better, change = (None, "") if words is None else _change(before[key], after[key], key, words)
-        cells = [
-            _value(before[key], unit, better=better is False),
-            _value(after[key], unit, better=better is True),
-            Text(change, style="dim" if better is None else "green" if better else "yellow"),
-        ]
-        table.add_row(name, *cells[: 3 if changes else 2])
-    content = (
-        Text(won(before, after), style="bold"),
-        table,
-        Text.assemble((_BETTER, "green"), ("the better one", "dim")),
-        _summary_line(result, columns),
-        Text(),
-        _verdicts(targets),
-    )
-    return _panel("The same requests, twice", "", columns, *content)
-
-
-def won(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return one sentence on Warmroute's effects, better or worse."""
-    parts = []
-    if before["ttft_p50_seconds"] and after["ttft_p50_seconds"]:
-        p50 = _sooner(before["ttft_p50_seconds"], after["ttft_p50_seconds"])
-        p99 = _sooner(before["ttft_p99_seconds"], after["ttft_p99_seconds"])
-        parts.append(f"the first token came {p50} at the median and {p99} at P99")
-    if before["prefix_hit_ratio"] is not None and after["prefix_hit_ratio"] is not None:
-        parts.append(
-            f"{after['prefix_hit_ratio']:.0%} of the prompts' tokens were in the engine's cache "
-            f"instead of {before['prefix_hit_ratio']:.0%}"
+    for name in columns:
+        table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", min_width=7)
+    for row in _ROWS:
+        values = [getattr(summary, row.key) if summary else None for summary in columns.values()]
+        best = _best(values, row) if marks else [False] * len(values)
+        cells = (
+            _cell(value, row.unit, _mark(options) if at else "")
+            for value, at in zip(values, best, strict=True)
         )
-    failures = after["failures"]
-    parts.append(f"{failures:,} request{'s' * (failures != 1)} failed" if failures else "no request failed")
-    return f"With Warmroute {', '.join(parts[:-1])}{', and ' if parts[:-1] else ''}{parts[-1]}."
-
-
-def _sooner(before: float, after: float) -> str:
-    return _times(before, after, ("times sooner", "times later")) or "no sooner"
-
-
-def _times(before: float, after: float, words: tuple[str, str]) -> str:
-    """Say how many times one figure is the other; "" where they count as the same, or one of them is 0."""
-    if min(before, after) <= 0 or max(before, after) <= _SAME * min(before, after):
-        return ""
-    return f"{before / after:.1f} {words[0]}" if after < before else f"{after / before:.1f} {words[1]}"
-
-
-def _summary_line(result: Mapping[str, Any], columns: int) -> Text:
-    """Draw Warmroute's counters; a pick after Envoy's time limit is not in time."""
-    honoured = result["picks_honoured"]
-    pairs = [
-        ("weight updates", _count(result["weight_updates"])),
-        ("ACKs", _count(result["acks"])),
-        ("NACKs", _count(result["nacks"])),
-        *((_decision(reason), f"{count:,}") for reason, count in result["pick_reasons"].items() if count),
-        ("picks in time", _count(result["picks"])),
-        ("picks honoured", "-" if honoured is None else f"{honoured:.1%}"),
-    ]
-    return _flowing([_pair(name, value) for name, value in pairs], columns)
-
-
-def _verdicts(targets: Sequence[Target]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
-    table.add_column("What the default demo is held to")
-    table.add_column("measured", justify="right")
-    table.add_column("wanted")
-    for entry in targets:
-        name = entry.name.replace("_", " ")
-        for plain, proper in _PROPER.items():
-            name = name.replace(plain, proper)
-        mark = Text("✓", style="green") if entry.met else Text("✗", style="bold red")
-        value = "unknown" if entry.value is None else f"{entry.value:.3g}"
-        table.add_row(mark, name, value, Text(entry.bound, style="dim"))
+        table.add_row(row.short if narrow else row.name, *cells)
     return table
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _best(values: list[float | None], row: _Row) -> list[bool]:
+    """Return which figures are the best or as good; none where all are, or one is unknown."""
+    figures = [value for value in values if value is not None]
+    if len(figures) < len(values):
+        return [False] * len(values)
+    if row.higher_is_better:
+        best = [value * _SAME >= max(figures) for value in figures]
+    else:
+        best = [value <= _SAME * min(figures) for value in figures]
+    return [False] * len(values) if all(best) else best
 
 
-def _value(value: float | None, unit: str, *, better: bool) -> Text:
+def _cell(value: float | None, unit: str, mark: str) -> Text:
     if value is None:
-        return _UNKNOWN
-    forms = {"count": "{:,.0f}", "seconds": "{:.3f} s", "share": "{:.1%}", "factor": "{:.2f}"}
-    text = forms[unit].format(value)
-    return Text(f"{_BETTER}{text}", style="bold green") if better else Text(text)
+        return Text("-", style="dim")
+    return Text(f"{mark}{_written(value, unit)}", style="bold green" if mark else "")
 
 
-def _change(
-    before: float | None, after: float | None, key: str, words: tuple[str, str]
-) -> tuple[bool | None, str]:
-    """Return whether Warmroute's figure is the better one, and how far the two are apart, in words."""
-    if before is None or after is None:
-        return None, ""
-    if max(before, after) <= _SAME * min(before, after):
-        return None, "the same"
-    better = (after > before) is (key in _HIGHER_IS_BETTER)
-    return better, _times(before, after, words) or f"{after - before:+,.3g}"
+def _written(value: float, unit: str) -> str:
+    if unit == "seconds":
+        return f"{value * 1000:.0f} ms" if value < 1 else f"{value:#.3g} s"
+    return {"count": "{:,.0f}", "share": "{:.0%}", "factor": "{:.2f}"}[unit].format(value)
 
 
-def _with_bar(share: float | None, cells: int, style: str, label: str) -> Text:
+def _mark(options: ConsoleOptions) -> str:
+    return "* " if options.ascii_only else "✓ "
+
+
+def verdict(columns: Mapping[str, Summary], judged_by: TtftQuantile) -> str:
+    """Return what the figures mean, better or worse; the last column is Warmroute's."""
+    part = {"ttft_p50": "Half", "ttft_p90": "90%"}[judged_by]
+    *others, ours = [getattr(one, f"{judged_by}_seconds") for one in columns.values()]
+    sentences = []
+    if None not in (ours, *others):
+        compared = [
+            f"{_sooner(other, ours)} with {name}" for name, other in zip(columns, others, strict=False)
+        ]
+        within = _written(ours, "seconds")
+        sentences.append(
+            f"{part} of the first tokens came within {within} with Warmroute, {' and '.join(compared)}."
+        )
+    shares = [f"{hit:.0%}" for one in columns.values() if (hit := one.prefix_hit_ratio) is not None]
+    if len(shares) == len(columns):
+        shares = [shares[-1], *shares[:-1]]
+        sentences.append(
+            f"{shares[0]} of the prompt tokens were in the cache of the engine that got them,"
+            f" instead of {' and '.join(shares[1:])}: engines need not compute those again."
+        )
+    failed = sum(summary.failures for summary in columns.values())
+    sentences.append(f"{failed:,} request{'s' * (failed != 1)} failed." if failed else "No request failed.")
+    return " ".join(sentences)
+
+
+def _sooner(other: float, ours: float) -> str:
+    if max(other, ours) <= _SAME * min(other, ours):
+        return "as soon as"
+    return f"{other / ours:.1f} times sooner than" if ours < other else f"{ours / other:.1f} times later than"
+
+
+def busy(summaries: Mapping[str, Summary], used_ratios: list[float | None]) -> str:
+    """Say that the machine was too busy for the figures to count; "" when it was not."""
+    late = max((one.late_p99_seconds or 0.0 for one in summaries.values()), default=0.0)
+    if late < _LATE_SECONDS:
+        return ""
+    used = max((ratio for ratio in used_ratios if ratio is not None), default=None)
+    share = "" if used is None else f", with {used:.0%} of its CPU in use"
     return (
-        _UNKNOWN
-        if share is None
-        else Text.assemble(bar(share, style, cells), f" {label}" if cells else label.strip())
+        f"The machine was busy{share}: requests left up to {late * 1000:.0f} ms late (p99), which the times"
+        " include. Run it again when nothing else runs, or with a lower --rate."
     )
-
-
-def _number(value: float | None, form: str) -> Text:
-    return _UNKNOWN if value is None else Text(form.format(value))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:>4.0%}"
-
-
-def _heat(share: float | None) -> str:
-    if share is None or share < 0.7:
-        return "green"
-    return "yellow" if share < 0.9 else "red"
 
 
 def console() -> Console:
