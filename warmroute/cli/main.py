@@ -62,13 +62,19 @@ VERBS: Final = {
         "replay a trace through our picks and other policies, on simulated engines",
     ),
     "sla": ("warmroute.cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),
-    "demo": ("warmroute.cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
+    "demo": ("warmroute.cli.demo", "run the whole thing on loopback, next to Envoy's own policies"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the verb that the arguments name."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the verb that the arguments name; Ctrl-C ends it, while its modules load too."""
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warmroute", description="LLM load balancing for Envoy: warm picks, honest weights."
     )
@@ -89,8 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (WarmrouteError, OSError) as error:
         print(f"warmroute {args.verb}: {_message(error, args)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
 
 
 def _message(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
