@@ -20,7 +20,8 @@ from bench.xds_client import METHODS
 from bench.xds_fleet import Fleet, names_by_type
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
-from fleet.service.serving import GrpcServer, freeze_garbage_collector
+from fleet.service.collector import exempt_from_collection
+from fleet.service.serving import GrpcServer
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.status import DiscoveryObserver
 from xds_server.snapshot.snapshot import SnapshotStore
@@ -190,7 +191,7 @@ class Server:
     async def start(self) -> dict[str, Any]:
         """Serve; return the resource names of a client's subscriptions."""
         await self._grpc.start()
-        freeze_garbage_collector()
+        exempt_from_collection()
         return {"names": self._names}
 
     async def push(self, numbers: list[int], clients: int) -> dict[str, Any]:

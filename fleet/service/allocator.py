@@ -9,25 +9,16 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
-import time
 from typing import Final
+
+from fleet.service.pauses import Pauses, looks
 
 logger = logging.getLogger(__name__)
 
 _ARENA_MAX: Final = -8
 """As `malloc.h` numbers it."""
-_LOOK_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 3.0
 LEAST_BYTES: Final = 8 * 1024 * 1024
-MOST_PAUSE_SECONDS: Final = 0.045
-"""Trimming locks the heap, so every thread that allocates waits, the event loop's too. glibc cannot trim in
-parts: the argument of `malloc_trim` limits only the end of the heap."""
-_QUIET_SHARE: Final = 0.1
-"""Of one processor."""
-QUIET_LOOKS: Final = 3
-"""In a row; few requests then notice a longer pause."""
-LAST_LOOK: Final = 600
-"""A service that is never quiet pauses longer at this look."""
 _SECONDS_PER_BYTE: Final = 0.3e-3 / (1024 * 1024)
 _SECONDS_PER_CHUNK: Final = 3e-6
 """Measured on a busy host: 130 ms for 400 MiB in free chunks of 56 KB, 40 ms for 56 MiB in chunks of 7 KB."""
@@ -49,8 +40,9 @@ def share_one_heap() -> None:
 async def trim_after_peaks() -> None:
     """Return the free pages of the heap to the system after each peak, until cancelled.
 
-    That happens on a thread, at most once in `_REST_SECONDS`, and only for `LEAST_BYTES` or more. Pages that
-    would take longer than `MOST_PAUSE_SECONDS` wait until the process is quiet, or for `LAST_LOOK`.
+    Trimming locks the heap, so every thread that allocates waits, the event loop's too. glibc cannot trim in
+    parts: the argument of `malloc_trim` limits only the end of the heap. So it happens on a thread, at most
+    once in `_REST_SECONDS`, only for `LEAST_BYTES` or more, and when `Pauses` permits it.
     """
     library = ctypes.CDLL(None)
     trim, info = getattr(library, "malloc_trim", None), getattr(library, "mallinfo2", None)
@@ -60,10 +52,7 @@ async def trim_after_peaks() -> None:
     info.restype = _Info
     now = info()
     free = FreeMemory(now.free, now.free_chunks)
-    while True:
-        used = time.process_time()
-        await asyncio.sleep(_LOOK_SECONDS)
-        share = (time.process_time() - used) / _LOOK_SECONDS
+    async for share in looks():
         now = info()
         if free.calls_for_trim(now.free, now.free_chunks, share):
             await asyncio.to_thread(trim, ctypes.c_size_t(0))
@@ -79,7 +68,7 @@ class FreeMemory:
         """`free_bytes` in `chunks` are free, and none of them resident."""
         self._bytes = free_bytes
         self._chunks = chunks
-        self._quiet_looks = self._looks = 0
+        self._pauses = Pauses()
 
     def calls_for_trim(self, free_bytes: int, chunks: int, processor_share: float) -> bool:
         """Whether enough has become free since then, and the pause is short, or long at a good time.
@@ -89,16 +78,10 @@ class FreeMemory:
         self._bytes, self._chunks = min(self._bytes, free_bytes), min(self._chunks, chunks)
         more = free_bytes - self._bytes
         if more <= LEAST_BYTES:
-            self._looks = 0
+            self._pauses.reset()
             return False
-        self._looks += 1
-        self._quiet_looks = self._quiet_looks + 1 if processor_share < _QUIET_SHARE else 0
         pause_seconds = more * _SECONDS_PER_BYTE + (chunks - self._chunks) * _SECONDS_PER_CHUNK
-        return (
-            pause_seconds <= MOST_PAUSE_SECONDS
-            or self._quiet_looks >= QUIET_LOOKS
-            or self._looks >= LAST_LOOK
-        )
+        return self._pauses.permit(pause_seconds, processor_share)
 
 
 class _Info(ctypes.Structure):

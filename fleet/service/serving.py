@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -30,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's default of 4 MiB would refuse bodies that other Envoys buffer whole."""
-_COLLECT_AFTER: Final = (2000, 10, 20)
-"""Thresholds of Python's garbage collector. Higher ones keep large messages in reference cycles longer; with
-Python's defaults, a flood of small messages causes several full collections a second."""
 SOCKET_MODE: Final = 0o660
 """Of a Unix socket, under any umask and in any directory: owner and group may connect."""
 _UNREAD_BYTES: Final = 65_536
@@ -217,16 +213,6 @@ class StopSignals:
     async def wait(self) -> None:
         """Return once a drain is requested."""
         await self._requested.wait()
-
-
-def freeze_garbage_collector() -> None:
-    """Exempt the objects of a started service from garbage collection.
-
-    A full collection of them stops the loop for a tenth of a second, and a peer that sends many small
-    messages could cause one after the other.
-    """
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:

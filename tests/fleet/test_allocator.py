@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleet.service.allocator import LAST_LOOK, LEAST_BYTES, QUIET_LOOKS, FreeMemory
+from fleet.service.allocator import LEAST_BYTES, FreeMemory
+from fleet.service.pauses import LAST_LOOK, QUIET_LOOKS
 
 MEBI = 1 << 20
 BUSY, QUIET = 0.5, 0.01
@@ -14,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 HOLES = """
 import asyncio, ctypes, os, sys
 from bench.abuse.site import resident_bytes
-from fleet.service import allocator
+from fleet.service import pauses
 from fleet.service.serving import run
 if sys.argv[1] == "bare":
     run = asyncio.run
 if sys.argv[1] == "long":
-    allocator.MOST_PAUSE_SECONDS = 0.0
-allocator._LOOK_SECONDS = 0.01
+    pauses.MOST_PAUSE_SECONDS = 0.0
+pauses.LOOK_SECONDS = 0.01
 malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
 malloc.restype = ctypes.c_void_p
 free.argtypes = [ctypes.c_void_p]

@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.binding import prepare
+from fleet.service.collector import collect_at_quiet_times, exempt_from_collection
 from fleet.service.host_check import host_findings
 from fleet.service.logs import configure_logging
 from fleet.service.otlp_metrics import MetricPush
-from fleet.service.serving import StopSignals, freeze_garbage_collector, run
+from fleet.service.serving import StopSignals, run
 from fleet.service.telemetry import shut_down, tracer_provider
 from fleet.service.tls import Certificates
 from fleet.service.watch import SettingsWatch
@@ -88,20 +89,22 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
         await asyncio.to_thread(_log_findings, changed)
 
     watched = SettingsWatch(path, settings, apply, registry, place)
-    watch = asyncio.create_task(watched.run(), name="settings watch")
+    background = [asyncio.create_task(watched.run(), name="settings watch")]
     certificates.start()
     try:
         for part in parts:
             await part.start()
         await admin.start()
         metrics.start()
-        freeze_garbage_collector()
+        exempt_from_collection()
+        background.append(asyncio.create_task(collect_at_quiet_times(), name="garbage"))
         await stop.wait()
         await asyncio.gather(*(part.drain() for part in parts))
     finally:
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
+        for task in background:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         await certificates.close()
         await admin.stop()
         for part in parts:
