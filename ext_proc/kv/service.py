@@ -22,7 +22,7 @@ from ext_proc.kv.view import Freshness, KvView
 from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -94,9 +94,11 @@ class KvEvents:
         for address in list(self._sources):
             await self._leave(address)
 
-    def status(self) -> Mapping[str, Any]:
-        """Plain data for `/api/v1/kv_events`, by endpoint."""
-        return {address: self.view.status(address) for address in self._sources}
+    def status(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield plain data for `/api/v1/kv_events`, of each endpoint when its turn comes."""
+        for address in list(self._sources):
+            if address in self._sources:
+                yield address, self.view.status(address)
 
     def query(self, query: Query) -> Mapping[str, Any]:
         """Return the part of `/api/v1/decisions` about an endpoint; nothing for one without KV events."""

@@ -7,7 +7,6 @@ import inspect
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 from fleet.errors import WarmrouteError
 from fleet.service.admin_access import OPEN_PATHS
 from fleet.service.http_server import HttpServer, body_of
+from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from fleet.service.admin_access import Access
 
     View = Callable[[], Any]
-    """Returns a JSON value, or an awaitable of one."""
+    """Returns a JSON value, or an awaitable of one. An iterator of names and values is an object, and as a
+    value of an object an iterator is a list: an admin server makes their entries by turns."""
     QueryView = Callable[["Query"], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
     Action = Callable[[Any], Any]
     """Takes a JSON value; may return an awaitable."""
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 MAX_BODY_BYTES: Final = 1024 * 1024
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 1000
-_PORTION: Final = 200
-"""Entries of a view's list to encode in one pass of the loop; an iterator also makes them then."""
 _MAX_WORD_CHARS: Final = 256
 
 
@@ -108,11 +107,11 @@ class AdminServer:
         actions: Mapping[str, Action],
     ) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        router = application.router
+        router, turns = application.router, Turns()
         for path, view in views.items():
-            router.add_get(path, _view_handler(view))
+            router.add_get(path, _view_handler(view, turns))
         for path, query_views in queries.items():
-            router.add_get(path, _query_handler(query_views))
+            router.add_get(path, _query_handler(query_views, turns))
         for path, action in actions.items():
             router.add_post(path, _action_handler(action))
         listed = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
@@ -206,22 +205,22 @@ def _text_handler(text: str) -> Handler:
     return handle
 
 
-def _view_handler(view: View) -> Handler:
+def _view_handler(view: View, turns: Turns) -> Handler:
     async def handle(_: web.Request) -> web.Response:
         value = view()
-        return await _long_json(await value if inspect.isawaitable(value) else value)
+        return await _json_by_turns(await value if inspect.isawaitable(value) else value, turns)
 
     return handle
 
 
-def _query_handler(views: Sequence[QueryView]) -> Handler:
+def _query_handler(views: Sequence[QueryView], turns: Turns) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         query = Query.of(request.query)
         merged: dict[str, Any] = {}
         for view in views:
             value = view(query)
             merged.update(await value if inspect.isawaitable(value) else value)
-        return await _long_json(merged)
+        return await _json_by_turns(merged, turns)
 
     return handle
 
@@ -249,23 +248,33 @@ class _Family(Collector):
         return (self._family,)
 
 
-async def _long_json(view: Any) -> web.Response:
-    """Encode long lists some entries at a time, so that others do not wait for all of them."""
-    if not isinstance(view, dict):
+async def _json_by_turns(view: Any, turns: Turns) -> web.Response:
+    """Encode an object, and lists in it, some entries at a time, so that others do not wait for all."""
+    if not isinstance(view, (dict, Iterator)):
         return _json(view)
-    parts = list[bytes]()
-    for name, value in view.items():
-        parts.append(b"%b%b:" % (b"," if parts else b"{", msgspec.json.encode(name)))
-        if not isinstance(value, (list, Iterator)):
-            parts.append(msgspec.json.encode(value))
-            continue
-        entries, begin = iter(value), b"["
-        while portion := list(islice(entries, _PORTION)):
-            parts += begin, msgspec.json.encode(portion)[1:-1]
-            begin = b","
-            await asyncio.sleep(0)
-        parts.append(b"]" if begin == b"," else b"[]")
-    return web.Response(body=b"".join(parts or [b"{"]) + b"}", content_type="application/json")
+    body = b"".join(await turns.run_all(_object(view)))
+    return web.Response(body=body, content_type="application/json")
+
+
+def _object(view: Mapping[str, Any] | Iterator[tuple[str, Any]]) -> Iterator[bytes]:
+    """Yield a JSON object in short pieces."""
+    mark = b"{"
+    for name, value in view if isinstance(view, Iterator) else view.items():
+        yield mark + msgspec.json.encode(name) + b":"
+        mark = b","
+        if isinstance(value, (list, Iterator)):
+            yield from _list(value)
+        else:
+            yield msgspec.json.encode(value)
+    yield b"{}" if mark == b"{" else b"}"
+
+
+def _list(entries: Iterable[Any]) -> Iterator[bytes]:
+    mark = b"["
+    for entry in entries:
+        yield mark + msgspec.json.encode(entry)
+        mark = b","
+    yield b"[]" if mark == b"[" else b"]"
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

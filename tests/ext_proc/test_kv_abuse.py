@@ -181,8 +181,8 @@ async def test_all_publishers_together_have_one_limit() -> None:
         await until(lambda: made.freshness() is Freshness.WHOLE)
         alone = made.kv.view.trackers("127.0.0.1:8000")[0].sequence.limit_bytes
         made.store.publish(view_of(at(engine), *[KvEventSource(1, ranks=8)] * 8))
-        await until(lambda: len(made.kv.status()) == 9)
-        limits = [t.sequence.limit_bytes for a in made.kv.status() for t in made.kv.view.trackers(a)]
+        await until(lambda: len([*made.kv.status()]) == 9)
+        limits = [t.sequence.limit_bytes for a, _ in made.kv.status() for t in made.kv.view.trackers(a)]
         assert sum(limits) <= QUEUED_BYTES
         assert max(limits) < alone
 

@@ -77,7 +77,7 @@ class Running:
         return self.kv.view.freshness(address)
 
     def status(self) -> dict[str, Any]:
-        return dict(self.kv.status().get(ADDRESS, {}))
+        return dict(dict(self.kv.status()).get(ADDRESS, {}))
 
     def cause(self) -> str:
         return str(self.status().get("cause", ""))
@@ -148,11 +148,15 @@ async def test_explain_shows_the_cause_of_missing_events(unused_tcp_port: int) -
     """By the path of operators: the admin server's answer about an endpoint, in words."""
     store, settings = FleetStore(), settings_of()
     server = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
-    assert server.views()["/api/v1/kv_events"]() == {}
+
+    def shown() -> dict[str, Any]:
+        return dict(server.views()["/api/v1/kv_events"]())
+
+    assert shown() == {}
     await server._kv.start()
     try:
         store.publish(view_of(KvEventSource(unused_tcp_port)))
-        await until(lambda: "refused" in str(server.views()["/api/v1/kv_events"]()))
+        await until(lambda: "refused" in str(shown()))
         answer = server.queries()["/api/v1/decisions"](Query(endpoint=ADDRESS))
         assert answer["picks"] == []
         lines = [line.strip() for line in explained(answer)]
@@ -456,7 +460,7 @@ async def test_without_the_extra_token_ids_still_count(
         await until(lambda: made.held() == 2 * SIZE)
         assert located(made.kv.lookup, "p", "m", b'{"prompt": [1]}') is not None
         made.store.publish(view_of(at(engine), at(engine)))
-        await until(lambda: len(made.kv.status()) == 2)
+        await until(lambda: len([*made.kv.status()]) == 2)
     assert caplog.text.count("extra kv-events") == 1
 
 

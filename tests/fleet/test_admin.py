@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from fleet.service.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query, _long_json
+from fleet.service.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query, _json_by_turns
 from fleet.service.admin_access import Access
+from fleet.service.turns import SLICE_SECONDS, Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -127,9 +129,10 @@ async def test_a_fault_of_ours_is_counted_and_tells_nothing(served: Served) -> N
     assert served.registry.get_sample_value("warmroute_admin_faults_total") == 1
 
 
-async def test_long_views_are_written_some_entries_at_a_time() -> None:
+async def test_long_views_are_written_by_turns() -> None:
     """5,000 endpoints took 120 ms in one piece; health and picks of the same process wait meanwhile."""
     passes, at = 0, list[int]()
+    seconds = itertools.count(step=SLICE_SECONDS / 10)
 
     async def counting() -> None:
         nonlocal passes
@@ -137,22 +140,32 @@ async def test_long_views_are_written_some_entries_at_a_time() -> None:
             passes += 1
             await asyncio.sleep(0)
 
-    def made() -> Iterator[dict[str, int]]:
-        for number in range(1000):
+    def made() -> Iterator[tuple[str, dict[str, int]]]:
+        for number in range(100):
             at.append(passes)
-            yield {"n": number}
+            yield str(number), {"n": number}
 
-    entries = [{"n": number} for number in range(1000)]
-    view = {"made": made(), "list": entries, "none": [], "nobody": iter(()), "some": {"x": [1]}, "text": "a"}
+    view = {
+        "made": made(),
+        "list": [*made()],
+        "none": [],
+        "nobody": iter(()),
+        "some": {"x": [1]},
+    }
+    entries = [[str(number), {"n": number}] for number in range(100)]
+    at.clear()
+    turns = Turns(lambda: next(seconds))
     task = asyncio.create_task(counting())
-    response = await _long_json(view)
+    response = await _json_by_turns(view, turns)
+    objects = await _json_by_turns(made(), turns)
     task.cancel()
-    view = {"made": entries, "list": entries, "none": [], "nobody": [], "some": {"x": [1]}, "text": "a"}
+    assert max(map(at.count, at)) <= 12
     assert isinstance(response.body, bytes)
-    assert json.loads(response.body) == view
-    assert (await _long_json({})).body == b"{}"
-    assert (await _long_json([1])).body == b"[1]"
-    assert max(map(at.count, set(at))) <= 200
+    assert json.loads(response.body) == {**view, "made": entries, "list": entries, "nobody": []}
+    assert isinstance(objects.body, bytes)
+    assert json.loads(objects.body) == dict(made())
+    assert (await _json_by_turns({}, turns)).body == (await _json_by_turns(iter(()), turns)).body == b"{}"
+    assert (await _json_by_turns([1], turns)).body == b"[1]"
 
 
 async def test_metrics_are_written_a_family_at_a_time(served: Served) -> None:
