@@ -117,6 +117,7 @@ class ExtProcService:
                     break
                 data = None  # It may be large, and the replies may wait for long.
                 await self.unread.write(context, replies)
+                replies = []  # As large, and the next message may be long in coming.
         except grpc.aio.InternalError:
             return True  # The client reset the stream during a read or write.
         except asyncio.CancelledError:

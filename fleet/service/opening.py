@@ -105,29 +105,33 @@ class FirstMessages(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             first = await self.first(context)
             if first is None:
                 return
-            if (request := first.result()) is grpc.aio.EOF:
+            if first.result() is grpc.aio.EOF:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
-            if inspect.isasyncgenfunction(behaviour):
-                async for response in behaviour(request, context):
+            answering = behaviour(first.result(), context)
+            del first  # It would keep the message until the call ends.
+            if inspect.isasyncgen(answering):
+                async for response in answering:
                     await context.write(response)
-            elif (response := await behaviour(request, context)) is not None:
+            elif (response := await answering) is not None:
                 await context.write(response)
 
         return method
+
+    async def _open(self, context: Any) -> _Opened | None:
+        """Await the first message, which only the returned stream refers to."""
+        first = await self.first(context)
+        return None if first is None else _Opened(context, first)
 
     def _of_many(self, handler: Any, kind: str) -> Any:
         behaviour = getattr(handler, kind)
 
         async def answers(_: Any, context: Any) -> Any:
-            if (first := await self.first(context)) is None:
-                return None
-            opened = _Opened(context, first)
-            return await behaviour(opened, opened)
+            opened = await self._open(context)
+            return None if opened is None else await behaviour(opened, opened)
 
         async def messages(_: Any, context: Any) -> AsyncIterator[Any]:
-            if (first := await self.first(context)) is None:
+            if (opened := await self._open(context)) is None:
                 return
-            opened = _Opened(context, first)
             made = behaviour(opened, opened)
             try:
                 async for message in made:

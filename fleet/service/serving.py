@@ -245,6 +245,8 @@ class Health(HealthServicer):  # type: ignore[misc]
         if len(request.service) > MAX_NAME:
             why = f"a name of {len(request.service)} characters; allowed: {MAX_NAME}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        # Without fields of unknown numbers, which may be large and would stay for as long as the call.
+        request = health_pb2.HealthCheckRequest(service=request.service)
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_WATCHES} watches")
         self._watches += 1

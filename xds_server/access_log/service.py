@@ -133,6 +133,7 @@ class AccessLogService:
         try:
             async for message in messages:
                 await self.read(message)
+                del message  # It may be large, and the next one may be long in coming.
         finally:
             self._streams -= 1
             self._metrics.streams.set(self._streams)

@@ -259,6 +259,7 @@ class ControlService:
         if first is None:
             return
         await self._take(stream, first)
+        del first  # It may be large, and the stream lasts.
         assert stream.worker is not None
         await context.send_initial_metadata(PERMITTED_PING)
         # A worker may reconnect before its broken stream has ended here, so each stream has a key of its own.
@@ -307,6 +308,7 @@ class ControlService:
     async def _read(self, stream: WorkerStream, messages: AsyncIterator[bytes]) -> None:
         async for message in messages:
             await self._take(stream, message)
+            del message  # It may be large, and the next one may be long in coming.
             if len(self._streams) > 1:
                 self._schedule_counts()
 

@@ -118,6 +118,7 @@ class DiscoveryStream:
             if message is _AIO.EOF:
                 return
             answer = await self._turns.run(partial(self.machine.receive, message))
+            message = None  # It may be large, and the next one may be long in coming.
             if not introduced and self.machine.client is not None:
                 introduced = True
                 self._introduce(self.machine.client)

@@ -65,11 +65,10 @@ class GpuReportService:
         stream, node = self._serial, ""
         aliases = peer_addresses(context.peer())
         try:
-            message = await anext(messages, None)
-            while message is not None:
+            while (message := await anext(messages, None)) is not None:
                 node = await self._take(message, node, stream, aliases)
+                message = None  # It may be large, and the next one may be long in coming.
                 yield gpu_pb2.GpuReportAck()
-                message = await anext(messages, None)
         except (PeerError, DecodeError) as error:
             self._board.metrics.refused.inc()
             refused = str(error)
