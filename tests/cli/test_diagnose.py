@@ -87,6 +87,19 @@ def test_an_endpoint_that_is_not_let_in_is_named_with_the_reason(
     assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 0
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(80, 2), (40, 3)])
+def test_evidence_is_broken_between_words(columns: int, rows: int) -> None:
+    """It stands in its column, or below its row where there is little room."""
+    entry = {"pool": "chat", "address": "127.0.0.1:28003", "cause": "not_ready", "healthy": False}
+    why = "GET http://127.0.0.1:28003/v1/models was answered 200, and lists no model of 'm'"
+    advice = "Its probe does not pass, so it is not let in."
+    shown = lines([], [{**entry, "why": why, "advice": advice}], columns)
+    assert max(map(len, shown)) <= columns
+    row = next(at for at, line in enumerate(shown) if "28003  not_ready" in line)
+    assert " ".join(" ".join(shown[row : shown.index("")]).split()[2:]) == why
+    assert len(shown[row : shown.index("")]) >= rows
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause}: {rule.condition}")
 @pytest.mark.parametrize("evidence", ["none", "all"])
 @pytest.mark.parametrize("listed", [None, "GET http://10.0.0.1:80/health was answered 503"])
@@ -133,6 +146,18 @@ def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
     assert "1 not_ready; ready 0" in rows["code"]
     assert rows["10.0.1.1:80"].endswith(why)
     assert "1 down" in rows["chat"]
+
+
+def test_a_pool_is_not_ready_only_as_a_whole() -> None:
+    """An endpoint that is ready has no such figure."""
+    well = {**CALM, "reachable": 1.0}
+    gone = {**CALM, "ready": 0.0, "reachable": 0.0}
+    waits = {**well, "ready": 0.0}
+    for pool, cause in (
+        ({"10.0.0.1:80": gone, "10.0.0.2:80": well}, "healthy"),
+        ({"10.0.0.1:80": waits, "10.0.0.2:80": waits}, "not_ready"),
+    ):
+        assert diagnosis_of(pool)["pools"][0]["cause"] == cause
 
 
 def test_drained_asleep_or_leaving_endpoints_count_as_healthy(

@@ -412,15 +412,50 @@ def test_a_kept_out_endpoint_is_explained_first_with_its_peers(
     assert in_short in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("document", [404, {"picks": []}])
-def test_an_unknown_name_is_status_1(admin: Any, document: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    admin.documents = {"/api/v1/decisions": document}
+def test_an_unknown_name_is_status_1(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.documents = {"/api/v1/decisions": {"picks": []}}
     where = ["--admin", admin.url, "--ext-proc-admin", "127.0.0.1:1"]
     assert main(["explain", "no-such-request", *where]) == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert "nothing is known about no-such-request: only the newest picks" in output.err
     assert "127.0.0.1:1 cannot be reached" in output.err
+
+
+def test_a_pool_is_named_as_such(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [{"address": f"10.0.0.{number}:80", "pool": "chat"} for number in range(4)]
+    admin.documents = {"/api/v1/decisions": {"picks": []}, "/api/v1/endpoints": {"endpoints": listed}}
+    assert main(["explain", "chat", "--admin", admin.url]) == 1
+    named = "it is a pool; name one of its endpoints (10.0.0.0:80, 10.0.0.1:80, 10.0.0.2:80, ...)"
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["explain", "diagnose"])
+def test_a_wrong_server_is_named(admin: Any, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For example Envoy's own admin server."""
+    assert main([verb, "10.0.0.1:80", "--admin", admin.url]) == 2
+    error = capsys.readouterr().err
+    assert f"{admin.url} has no /api/v1/" in error
+    assert "name the admin server of xds_server" in error
+    assert "nothing is known" not in error
+
+
+def test_words_of_weights_are_explained() -> None:
+    peers = [{"address": "10.0.0.2:8000", "score": 1.0, "reason": "neutral, at the floor"}]
+    text = "\n".join(explained({"verdict": VERDICT, "peers": peers}))
+    assert "score: the strategy's number" in text
+    assert "neutral: a new endpoint" in text
+    assert "neutral:" not in "\n".join(explained({"verdict": VERDICT}))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    why = "GET http://127.0.0.1:80/v1/models was answered 200, and lists no model of 'm'; mend pools.models"
+    out = {"address": "10.0.0.1:8000", "pool": "chat", "why": why}
+    peers = [{"address": "10.0.0.1:8000", "weight": 1, "share": 0.5, "score": 20.0, "reason": "neutral"}]
+    document = {"verdict": VERDICT, "kept_out": out, "peers": peers, "picks": [PICK], "weights": [CHANGE]}
+    assert max(map(len, explained(document))) > 80
+    assert max(map(len, explained(document, columns))) <= columns
 
 
 def test_nobody_there_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:

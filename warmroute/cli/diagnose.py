@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from warmroute.cli.view import client
 from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, envoys_away, kept_out
+from warmroute.cli.view.wrapping import output_columns, row_with_text, wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +51,9 @@ async def _diagnose(args: argparse.Namespace) -> int:
         shown = {"pools": pools, "endpoints": endpoints, "clients": status.get("clients")}
         print(json.dumps(shown, allow_nan=False))
     else:
-        print("\n".join([*lines(pools, endpoints), *(("", f"{alone}: {_START_ONE}") if alone else ())]))
+        columns = output_columns()
+        warning = ["", *wrapped(f"{alone}: {_START_ONE}", columns)] if alone else []
+        print("\n".join([*lines(pools, endpoints, columns), *warning]))
     return 0 if not alone and all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
 
 
@@ -116,8 +119,10 @@ def _chosen(
     return pools, endpoints
 
 
-def lines(pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table, then an advice for each cause that is not healthy."""
+def lines(
+    pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]], columns: int | None = None
+) -> list[str]:
+    """Return the table and an advice for each cause that is not healthy, no line wider than `columns`."""
     rows = [("pool / endpoint", "cause", "evidence")]
     names = [entry["pool"] for entry in pools] or sorted({entry["pool"] for entry in endpoints})
     for name in names:
@@ -132,10 +137,14 @@ def lines(pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, A
             if entry["pool"] == name
         ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    table = [f"{where:{widths[0]}}  {cause:{widths[1]}}  {why}".rstrip() for where, cause, why in rows]
+    table = [
+        line
+        for where, cause, why in rows
+        for line in row_with_text(f"{where:{widths[0]}}  {cause:{widths[1]}}  ", why, columns)
+    ]
     named = [entry for entry in (*endpoints, *pools) if not entry["healthy"]]
     advice = dict.fromkeys(f"{entry['cause']}: {entry['advice']}" for entry in named)
-    return [*table, *(("", *advice) if advice else ())]
+    return [*table, *([""] if advice else []), *(part for line in advice for part in wrapped(line, columns))]
 
 
 def _pool_evidence(entry: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,15 +12,18 @@ from warmroute.cli.view import client
 from warmroute.cli.view.client import AdminClient, AdminError, NotThereError
 from warmroute.cli.view.explanation import endpoint_details, explained
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS
+from warmroute.cli.view.wrapping import output_columns
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
 DECISIONS: Final = "/api/v1/decisions"
 _ENDPOINT: Final = re.compile(r".+:\d{1,5}")
 _UNKNOWN_STATUS: Final = 1
+_MOST_NAMED: Final = 3
+"""Endpoints of a pool."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +60,7 @@ def run(args: argparse.Namespace) -> int:
         documents, failures = {**documents, **more}, failures + other_failures
     if not documents:
         raise AdminError("\n".join(failures))
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = {url: explained(document, columns) for url, document in documents.items()}
+    lines = {url: explained(document, output_columns()) for url, document in documents.items()}
     answers = {url: documents[url] for url, of_it in lines.items() if of_it}
     if args.json:
         print(json.dumps(answers, allow_nan=False))
@@ -72,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
             step = "name ext_proc's admin server by --ext-proc-admin"
             print(f"warmroute explain: no picks are shown: {step}", file=sys.stderr)
         return 0
-    print(f"warmroute explain: nothing is known about {args.what}{_hint(args.what)}", file=sys.stderr)
+    hint = _hint(args.what, asyncio.run(_endpoints_of(args.what, AdminClient.of(args))))
+    print(f"warmroute explain: nothing is known about {args.what}{hint}", file=sys.stderr)
     return _UNKNOWN_STATUS
 
 
@@ -89,8 +91,6 @@ async def ask_all(clients: Iterable[AdminClient], query: dict[str, str]) -> tupl
         async with admin:
             try:
                 documents[admin.url] = await _ask(admin, query)
-            except NotThereError:
-                documents[admin.url] = {}
             except AdminError as error:
                 failures.append(str(error))
     return documents, failures
@@ -108,7 +108,24 @@ async def _ask(admin: AdminClient, query: dict[str, str]) -> dict[str, Any]:
     return {**decisions, **endpoint_details(address, documents)}
 
 
-def _hint(what: str) -> str:
+async def _endpoints_of(pool: str, admin: AdminClient) -> list[str]:
+    """Return the addresses of a pool's endpoints; none if there is no such pool, or no answer."""
+    async with admin:
+        try:
+            document = await admin.get(ENDPOINTS)
+        except AdminError:
+            return []  # Its reason is among the failures already.
+    return [entry["address"] for entry in document["endpoints"] if entry.get("pool") == pool]
+
+
+def _hint(what: str, of_pool: Sequence[str]) -> str:
+    if of_pool:
+        more = ", ..." if len(of_pool) > _MOST_NAMED else ""
+        addresses = ", ".join(of_pool[:_MOST_NAMED])
+        return (
+            f": it is a pool; name one of its endpoints ({addresses}{more}),"
+            f" or ask `warmroute diagnose {what}`"
+        )
     if _ENDPOINT.fullmatch(what):
         return ": no pool has such an endpoint, and no pick has named it lately"
     return (

@@ -38,6 +38,9 @@ def pooled(endpoints: FloatArray, layout: Layout, row: Mapping[str, int]) -> Flo
     result[mean], result[variance] = _moments(endpoints[mean], endpoints[variance], weights, layout)
     for name in ("queue_depth", "waiting"):
         result[row[name]] = _lower_median(endpoints[row[name]], layout)
+    # Only endpoints that are not ready have this figure; the others count as ready.
+    not_ready = np.add.reduceat((endpoints[row["ready"]] == 0).astype(np.float64), layout.starts)
+    result[row["ready"]] = np.where(not_ready > 0, 1.0 - not_ready / layout.counts, result[row["ready"]])
     return result
 
 

@@ -36,7 +36,7 @@ class AdminError(WarmrouteError):
 
 
 class NotThereError(AdminError):
-    """The server has no such path, or does not know the requested name."""
+    """The server has no such path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,8 @@ class AdminClient:
             reason = _why_not_reached(error, self.url, self._tls)
             raise AdminError(f"{self.url} cannot be reached: {reason}") from error
         if response.status == 404:
-            raise NotThereError(f"{self.url} has no {path}")
+            step = "name the admin server of xds_server, or of `warmroute serve`"
+            raise NotThereError(f"{self.url} has no {path}; {step}")
         if response.status == 401:
             step = "mend the file of --token-file" if self._headers else "name its file by --token-file"
             raise AdminError(f"{self.url} refuses: {_refusal(body)}; {step}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS, brief, drained_until, kept_out, number, printable
+from warmroute.cli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,8 @@ _CALLED: Final = {"pick_seconds": "decided in"}
 def explained(document: Any, columns: int | None = None) -> list[str]:
     """Return lines; none when the document does not cover the endpoint or request.
 
-    Tables wider than `columns` stand below each other in parts; None: as wide as they are.
+    Tables wider than `columns` stand below each other in parts, and long lines are broken; None: as wide as
+    they are.
     """
     if not isinstance(document, dict):
         return []
@@ -54,7 +56,8 @@ def explained(document: Any, columns: int | None = None) -> list[str]:
         peer_table = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
         lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *peer_table, ""]
     for entry in verdicts:
-        lines += [*_weight(entry), *_table("of its pool", peers, entry.get("address"), columns), ""]
+        table = _table("of its pool", peers, entry.get("address"), columns)
+        lines += [*_weight(entry), *table, *_words([entry, *peers]), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
         lines += [*_change(entry, newest=at == 0), ""]
     for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
@@ -62,7 +65,18 @@ def explained(document: Any, columns: int | None = None) -> list[str]:
     for name, value in rest.items():
         if isinstance(value, dict | list) and value:
             lines += [*_tree(name, value, 0), ""]
-    return [printable(line) for line in lines[:-1]]
+    return [part for line in lines[:-1] for part in wrapped(printable(line), columns)]
+
+
+def _words(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Explain the words of weights, as far as they occur."""
+    if any(entry.get("score") is not None for entry in entries):
+        yield f"{_INDENT}score: the strategy's number (weights.strategy); the higher, the more requests"
+    if any(str(entry.get("reason")).startswith("neutral") for entry in entries):
+        yield (
+            f"{_INDENT}neutral: a new endpoint, which counts at best as the mean of the others"
+            " (weights.stabiliser.neutral_seconds)"
+        )
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
