@@ -63,6 +63,12 @@ EQUAL: dict[str, str] = {
     "ext_proc/pick/candidates.py  1.0  ->  (2.0)": (
         "without any weight all candidates have the same one, and only ratios of weights count"
     ),
+    "ext_proc/prefix/recency.py  2 * room  ->  (2 / room)": (
+        "the order moves to a new array each time, with the same content"
+    ),
+    "xds_server/weights/stabiliser.py  100.0  ->  (101.0)": (
+        "the smallest share that a weight can express, 1e-4, times either power of e is far above 1"
+    ),
 }
 """Mutants that compute the same as the original, each with its reason."""
 
