@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ext_proc.kv.lookup import KvLookup
 from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.sequence import MAX_BYTES
-from ext_proc.kv.subscriber import RankSubscriber
+from ext_proc.kv.subscriber import Limits, RankSubscriber
 from ext_proc.kv.view import Freshness, KvView
 from fleet.service.turns import Turns
 
@@ -128,7 +128,7 @@ class KvEvents:
         host = endpoint.address.rpartition(":")[0].strip("[]")
         trackers = self.view.add(endpoint.address, ranks=source.ranks, replayable=source.replay_port > 0)
         self._sources[endpoint.address] = source
-        more = self._turns, self._replays, asyncio.Lock(), self._metrics, self._clock
+        more = Limits(self._turns, self._replays), self._metrics, self._clock
         self._subscribers[endpoint.address] = [
             asyncio.create_task(
                 RankSubscriber(host, source, rank, tracker, *more).run(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,18 @@ _RECONNECT_SECONDS: Final = 0.1
 _MAX_RECONNECT_SECONDS: Final = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the ranks of one endpoint share, so that they leave the loop and its replays to others."""
+
+    turns: Turns
+    """Of all endpoints."""
+    replays: asyncio.Semaphore
+    """Of all endpoints."""
+    own_replay: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of this endpoint: one replay at a time."""
+
+
 class RankSubscriber:
     """Follows one publisher until it is cancelled."""
 
@@ -49,21 +62,16 @@ class RankSubscriber:
         source: KvEventSource,
         rank: int,
         tracker: Tracker,
-        turns: Turns,
-        replays: asyncio.Semaphore,
-        replays_of_endpoint: asyncio.Lock,
+        limits: Limits,
         metrics: KvMetrics,
         clock: Callable[[], float],
     ) -> None:
-        """`replays` limits replays at a time over all ranks; an endpoint's ranks have one of them."""
         self._host = host
         self._port = source.port + rank
         self._replay_port = source.replay_port + rank
         self._topic = source.topic.encode()
         self._tracker = tracker
-        self._turns = turns
-        self._replays = replays
-        self._replays_of_endpoint = replays_of_endpoint
+        self._limits = limits
         self._metrics = metrics
         self._clock = clock
         self._work = asyncio.Event()
@@ -131,7 +139,7 @@ class RankSubscriber:
             until = self._clock() + SLICE_SECONDS
             while True:
                 data = await connection.read()
-                await self._turns.run(partial(self._take_live, connection, data))
+                await self._limits.turns.run(partial(self._take_live, connection, data))
                 if self._clock() > until or self._tracker.sequence.full:
                     await self._rest()
                     until = self._clock() + SLICE_SECONDS
@@ -159,7 +167,7 @@ class RankSubscriber:
             await self._work.wait()
             self._work.clear()
             while self._tracker.sequence.replay_from is not None:
-                async with self._replays_of_endpoint, self._replays:
+                async with self._limits.own_replay, self._limits.replays:
                     await self._replay()
                     await self._drain()
             await self._drain()
@@ -167,7 +175,7 @@ class RankSubscriber:
 
     async def _drain(self) -> None:
         """Apply the waiting messages, in slices."""
-        while await self._turns.run(self._apply_slice):  # noqa: ASYNC110 - a rest between slices
+        while await self._limits.turns.run(self._apply_slice):  # noqa: ASYNC110 - a rest between slices
             await asyncio.sleep(REST_SECONDS)
 
     def _apply_slice(self) -> bool:
@@ -200,7 +208,7 @@ class RankSubscriber:
         while sequence.replaying:
             async with asyncio.timeout(min(REPLAY_PATIENCE_SECONDS, until - self._clock())):
                 data = await connection.read()
-            if await self._turns.run(partial(self._take_replayed, connection, data)):
+            if await self._limits.turns.run(partial(self._take_replayed, connection, data)):
                 return
             await self._drain()
 

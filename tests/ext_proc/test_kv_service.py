@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from ext_proc.app import ExtProcServer
 from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.service import REPLAYS_AT_ONCE, KvEvents
-from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS, RankSubscriber
+from ext_proc.kv.subscriber import MISSED_AFTER_SECONDS, REPLAY_PATIENCE_SECONDS, Limits, RankSubscriber
 from ext_proc.kv.view import Freshness
 from fleet.codec import decode_membership, encode_membership
 from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
@@ -517,10 +517,10 @@ async def test_replays_of_one_endpoint_leave_room_for_others(monkeypatch: pytest
 
     monkeypatch.setattr(RankSubscriber, "_replay", endless)
     replays, metrics = asyncio.Semaphore(REPLAYS_AT_ONCE), KvMetrics(CollectorRegistry())
-    shared = Turns(world.clock), replays
+    turns = Turns(world.clock)
     tasks = []
     for host, ranks in (("hostile", REPLAYS_AT_ONCE), ("honest", 1)):
-        more = *shared, asyncio.Lock(), metrics, world.clock
+        more = Limits(turns, replays), metrics, world.clock
         for rank, tracker in enumerate(world.join(host, ranks=ranks)):
             subscriber = RankSubscriber(host, KvEventSource(1, 2), rank, tracker, *more)
             tracker.sequence.replay_from = 0
