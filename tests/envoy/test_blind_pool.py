@@ -62,7 +62,7 @@ async def served(world: Site, *texts: str) -> tuple[str, bool]:
         return told["address"], told["picked"]
 
 
-async def test_conversations_stay_and_new_prompts_spread_without_any_signal(tmp_path: Path) -> None:
+async def test_blind_pool_keeps_conversations_and_spreads_new_prompts(tmp_path: Path) -> None:
     """Weights alone decided each turn anew: 33 to 36 of 42 turns were at another engine than the last."""
     random = Random(5)
     async with contextlib.AsyncExitStack() as stack:

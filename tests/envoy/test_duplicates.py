@@ -165,7 +165,7 @@ async def test_a_client_that_has_left_blocks_nobody(made: World) -> None:
         await made.eventually(lambda: served_by(made), "the first one has ended")
 
 
-async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody(made: World) -> None:
+async def test_workers_share_a_store_and_its_absence_refuses_nothing(made: World) -> None:
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     url = SecretStr(url_of(directory))
     try:

@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_blames_nobody(logged: Any) -> None:
 
 
 @pytest.mark.parametrize("header", [b"x-session-id", b"x-request-id", b"user-agent", b"referer"])
-async def test_text_of_one_client_that_is_no_utf8_hides_nobodys_request(logged: Any, header: Any) -> None:
+async def test_text_that_is_no_utf8_hides_no_request(logged: Any, header: Any) -> None:
     """Envoy tells of it as it came, in one message with what others asked; all of them count."""
     world, log = logged
     world.ext_proc.reset()

@@ -189,7 +189,7 @@ async def test_dead_ext_proc_costs_no_answer_and_heals(world: Any) -> None:
     await world.picks_resume(picked)
 
 
-async def test_frozen_ext_proc_costs_the_first_requests_a_little_and_heals(worlds: Any) -> None:
+async def test_frozen_ext_proc_delays_only_the_first_requests(worlds: Any) -> None:
     """Until the health check has noticed, a request waits the message timeout; then ext_proc is left out."""
     async with worlds(patient=False) as world:
         world.ext_proc.freeze()

@@ -59,7 +59,7 @@ async def test_retry_after_the_end_of_the_list_goes_elsewhere(world: Any) -> Non
     assert {answer.headers["x-warmroute-attempts"] for answer in answers} == {"2"}
 
 
-async def test_a_retry_leaves_a_failing_endpoint_that_has_nearly_all_the_weight(world: Any) -> None:
+async def test_retry_leaves_a_failing_endpoint_with_nearly_all_weight(world: Any) -> None:
     """It draws by weight, and one that was tried already is drawn again at once, up to a limit."""
     failing, *others = world.pools["retrying"]
     await world.weights_taken("retrying", {failing: 1900, **dict.fromkeys(others, 50)})

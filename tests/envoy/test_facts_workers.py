@@ -122,7 +122,7 @@ async def streams(ports: Sequence[int], concurrency: int) -> list[int]:
         return sorted(worker.streams for worker in workers)
 
 
-async def test_on_one_port_each_of_envoys_few_connections_sticks_to_one_worker() -> None:
+async def test_one_port_ties_each_connection_to_one_worker() -> None:
     """With as many worker processes as there are, at most one for each of Envoy's threads gets anything."""
     concurrency = 2
     counts = await streams([free_ports(1)] * WORKERS, concurrency)

@@ -250,7 +250,7 @@ async def test_a_pool_that_moves_fails_no_request(scene: Scene) -> None:
     assert {protocol for _, protocol in results} == {"HTTP/1.1", "HTTP/2"}
 
 
-async def test_an_engine_with_a_goaway_loop_works_once_its_pool_has_moved(scene: Scene) -> None:
+async def test_goaway_loop_works_once_its_pool_has_moved(scene: Scene) -> None:
     assert (await scene.over("broken"))[0] == 503
     scene.move("broken")
 

@@ -27,9 +27,7 @@ async def _plain(held: Site, pool: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("protocol", ["h2", "auto"])
-async def test_an_engine_that_is_killed_under_load_costs_the_others_nothing(
-    tmp_path: Path, protocol: str
-) -> None:
+async def test_engine_killed_under_load_harms_no_other(tmp_path: Path, protocol: str) -> None:
     """Requests in flight end with it, as with Envoy alone; all that come later are served, over HTTP/2."""
     async with contextlib.AsyncExitStack() as stack:
         pools: dict[str, tuple[str, list[str]]] = {}
@@ -65,7 +63,7 @@ async def test_an_engine_that_is_killed_under_load_costs_the_others_nothing(
         assert held.bad()["moved"] == []
 
 
-async def test_websockets_go_to_engines_of_http2_alone_by_extended_connect(tmp_path: Path) -> None:
+async def test_websockets_reach_http2_engines_by_extended_connect(tmp_path: Path) -> None:
     """From a client of HTTP/1.1; with Envoy's own configuration for it they would."""
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(TwoTongues())

@@ -134,9 +134,7 @@ async def until(site: Site, wanted: Callable[[tuple[int, str]], bool]) -> tuple[
 
 
 @pytest.mark.parametrize("delegated", [False, True], ids=["issuer", "delegated"])
-async def test_a_staple_comes_with_the_certificate_and_with_the_next_one(
-    site: Site, *, delegated: bool
-) -> None:
+async def test_staple_comes_with_each_certificate(site: Site, *, delegated: bool) -> None:
     """Signed by the issuer, or with RSA by whom it has named."""
     if delegated:
         site.responder.signer = site.authority.issue("signs", signs_ocsp=True, rsa_bits=2048)
@@ -166,7 +164,7 @@ async def test_without_a_staple_the_certificate_goes_alone(
         assert site.responder.requests
 
 
-async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site: Site) -> None:
+async def test_must_staple_certificate_waits_for_its_staple(site: Site) -> None:
     """Envoy itself ends such handshakes; the certificate before goes on until the responder answers."""
     first = site.issue(must_staple=True)
     await site.start("ocsp_fetch: true")
@@ -184,7 +182,7 @@ async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site
         await until(site, lambda told: told == (second, "good"))
 
 
-async def test_envoy_refuses_handshakes_of_such_a_certificate_without_a_staple(
+async def test_envoy_refuses_must_staple_handshakes_without_a_staple(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fact on which the waiting rests."""
@@ -228,9 +226,7 @@ class Client:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
-async def test_a_client_resumes_at_another_envoy_where_tickets_are_shared(
-    site: Site, *, shared: bool
-) -> None:
+async def test_shared_tickets_resume_at_another_envoy(site: Site, *, shared: bool) -> None:
     site.issue()
     await site.start(f"shared_tickets: {str(shared).lower()}")
     client = Client(site)

@@ -88,7 +88,7 @@ async def three(directory: Path) -> AsyncIterator[Fleet]:
         yield await stack.enter_async_context(running(directory, engines))
 
 
-async def test_an_engine_that_loads_is_tried_with_probes_and_not_with_clients(tmp_path: Path) -> None:
+async def test_loading_engine_gets_probes_and_no_clients(tmp_path: Path) -> None:
     """A few requests until it is noticed; none afterwards, by picks and by weights; then its share again."""
     async with three(tmp_path) as fleet:
         loading = fleet.engines[0]
@@ -163,7 +163,7 @@ async def test_a_recovered_engine_gets_its_share_again_at_light_load(tmp_path: P
         assert failing.clients[200] - before >= 10, "half its fair share of 20"
 
 
-async def test_an_address_that_gives_no_connection_is_left_and_blames_nobody(tmp_path: Path) -> None:
+async def test_address_without_connection_is_left_without_blame(tmp_path: Path) -> None:
     """Within some scrapes, by picks and by weights; those that serve the retries are no slower for it."""
     async with contextlib.AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(Fickle()) for _ in range(3)]

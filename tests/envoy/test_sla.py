@@ -146,7 +146,7 @@ async def test_with_a_key_what_has_no_answer_goes_to_the_next_engine(world: Any,
     assert world.engines.served == {first: 1, other: 1}
 
 
-async def test_with_a_key_but_no_time_limit_a_late_answer_is_waited_for(world: Any) -> None:
+async def test_key_without_time_limit_waits_for_a_late_answer(world: Any) -> None:
     """An answer that is not streamed has its headers at its end."""
     late, other = world.pools["retrying"][:2]
     world.engines.delays[late] = LATE_SECONDS
@@ -198,9 +198,7 @@ async def test_a_time_limit_fails_nobody(world: Any, limit_ms: Any) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["cut", 409, 429, 500, 502, 503, 504])
-async def test_trouble_of_the_second_engine_does_not_win_over_the_first(
-    world: Any, limit_ms: Any, trouble: Any
-) -> None:
+async def test_fault_of_the_second_engine_loses_to_the_first(world: Any, limit_ms: Any, trouble: Any) -> None:
     late, bad = world.pools["retrying"][:2]
     world.engines.delays[late] = LATE_SECONDS
     if trouble == "cut":

@@ -262,7 +262,7 @@ async def test_a_certificate_rotates_under_load_and_no_request_fails(
         assert "PRIVATE KEY" not in (site.directory / "last-good").read_text()
 
 
-async def test_envoys_own_certificate_rotates_with_the_authority_of_ours(
+async def test_envoy_certificate_rotates_with_our_authority(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A new authority for all: what is connected goes on, and who connects anew has the new certificates."""
@@ -338,7 +338,7 @@ async def test_connections_are_renewed_under_load_and_no_request_fails(
         await site.stop()
 
 
-async def test_an_envoy_with_another_name_gets_no_configuration_and_no_key(
+async def test_envoy_of_another_name_gets_no_configuration_and_no_key(
     tmp_path: Path, unused_tcp_port_factory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the right authority. Once it has a listed name, the same Envoy gets all."""

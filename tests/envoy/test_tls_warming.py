@@ -54,7 +54,7 @@ async def engine(name: str, context: ssl.SSLContext | None = None) -> tuple[web.
 
 
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
-async def test_no_request_fails_while_pools_with_and_without_tls_take_turns(
+async def test_pools_may_change_between_tls_and_plaintext(
     tmp_path: Path, unused_tcp_port: int, *, delta: bool
 ) -> None:
     issued = Authority(tmp_path).issue("engine", "engines.test")

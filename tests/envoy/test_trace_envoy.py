@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_a_changed_signal_is_one_complete_trace_up_to_the_real_envoys_ack(
+async def test_changed_signal_is_one_trace_up_to_envoys_ack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trace, "_LOST_SECONDS", 60.0)

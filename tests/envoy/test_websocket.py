@@ -316,7 +316,7 @@ async def test_extended_connect_is_a_handshake_like_any_other(sockets: Sockets) 
         assert (await client.open(PATH, [("sec-websocket-version", "8")]))[":status"] == "400"
 
 
-async def test_questions_before_a_request_of_another_origin_do_not_fall_back(sockets: Sockets) -> None:
+async def test_preflight_of_another_origin_does_not_fall_back(sockets: Sockets) -> None:
     """OPTIONS asks for headers by name (CORS): the fallback would keep them from the engine."""
     asks = {"origin": "https://app", "access-control-request-method": "POST"}
     async with sockets.http.options(sockets.world.url("open", PATH), headers=asks) as response:
@@ -325,7 +325,7 @@ async def test_questions_before_a_request_of_another_origin_do_not_fall_back(soc
     assert {name: seen[name] for name in asks} == {name: [value] for name, value in asks.items()}
 
 
-async def test_upgrades_that_envoy_does_not_know_are_refused_everywhere(sockets: Sockets) -> None:
+async def test_upgrades_unknown_to_envoy_are_refused_everywhere(sockets: Sockets) -> None:
     for path in (PATH, "/elsewhere"):
         status, _, _ = await handshake(sockets.address(), ["connection: Upgrade", "upgrade: foo"], path)
         assert status == 403

@@ -211,7 +211,7 @@ async def test_an_engine_that_dies_at_the_handshake_is_to_blame(heard: Heard) ->
 
 
 @pytest.mark.parametrize("status", [404, 405, 426])
-async def test_an_engine_without_websockets_is_passed_over_and_not_blamed(heard: Heard, status: int) -> None:
+async def test_engine_without_websockets_is_passed_over_without_blame(heard: Heard, status: int) -> None:
     """4xx is never a fault, also when the next engine is asked for it."""
     first, second = heard.pools["open"]
     heard.engines.refusing[first] = status

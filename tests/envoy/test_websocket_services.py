@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_handshakes_are_picked_and_open_sockets_outlive_the_services(tmp_path: Path) -> None:
+async def test_handshakes_get_picks_and_sockets_outlive_services(tmp_path: Path) -> None:
     """By session or by a model in the query; without either by weights. Then all of them stop."""
     async with SocketEngines() as engines:
         pools = {"chat": ("http1", [await engines.add() for _ in range(3)])}

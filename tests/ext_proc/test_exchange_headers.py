@@ -164,7 +164,7 @@ class Broken:
 
 @pytest.mark.parametrize("mode", ["BUFFERED", "BUFFERED_PARTIAL", DUPLEX, "UNDECLARED"])
 @pytest.mark.parametrize("headers", [True, False])
-def test_a_route_that_fails_leaves_the_request_unrouted_and_whole(mode: str, headers: bool) -> None:
+def test_failing_route_leaves_the_request_whole(mode: str, headers: bool) -> None:
     """The answer is an unchanged CONTINUE of the right kind, and no byte is lost."""
     route = Broken()
     exchange = Driven(route, body_limit=100_000, faults=FAULTS)

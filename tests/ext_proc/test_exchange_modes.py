@@ -135,7 +135,7 @@ def test_streamed_answers_each_piece_by_weights(body: bytes, size: int, headers:
 @pytest.mark.parametrize(
     "mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "GRPC", "UNDECLARED"]
 )
-def test_headers_that_end_the_stream_get_one_reply_and_no_waiting(mode: str) -> None:
+def test_headers_that_end_the_stream_get_one_reply(mode: str) -> None:
     """GET, HEAD and OPTIONS have no body to wait for."""
     choice = Choice()
     exchange = Driven(choice, body_limit=LIMIT)

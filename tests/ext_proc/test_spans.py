@@ -98,7 +98,7 @@ def test_the_fleets_view_raises_the_share() -> None:
     assert "trace" not in Stage(0.5, view=view, pick_sample_ratio=0.0).play()
 
 
-def test_the_span_tells_the_candidates_with_the_parts_of_their_cost_bounded() -> None:
+def test_span_lists_bounded_candidates_with_cost_terms() -> None:
     stage = Stage(0.0)
     metadata = stage.play()
     (span,) = stage.spans()
@@ -157,7 +157,7 @@ def test_decisions_are_remembered_by_request_and_endpoint() -> None:
     assert stage.service.decisions.view(Query(request="three"))["picks"] == []
 
 
-def test_what_is_remembered_is_bounded_and_a_smaller_bound_keeps_the_newest() -> None:
+def test_smaller_bound_keeps_the_newest_spans() -> None:
     stage = Stage(0.9, pick_sample_ratio=0.0)
     for number in range(1100):
         stage.play(b"x", id=str(number))

@@ -53,7 +53,7 @@ def test_a_handshake_that_tells_nothing_goes_by_weights() -> None:
     assert handshake("/v1/realtime") is Unreadable.NO_PROMPT
 
 
-def test_what_falls_back_keeps_its_session_and_is_not_picked_by_its_model() -> None:
+def test_fallback_keeps_session_and_ignores_the_model() -> None:
     """Only a session makes a plain GET on a path of upgrades worth a pick."""
     plain = {METHOD: "GET"}
     assert isinstance(told("/v1/realtime?model=m", **plain, **SESSION), Prompt)

@@ -69,9 +69,7 @@ def post(product: Product, more: dict[str, Any], **headers: str) -> Any:
 
 
 @pytest.mark.parametrize("configured", [True, False])
-async def test_a_low_priority_waits_outside_while_all_engines_are_past_their_limit(
-    product: Product, configured: bool
-) -> None:
+async def test_low_priority_waits_while_all_engines_are_full(product: Product, configured: bool) -> None:
     cluster = product.cluster
     await configure(product, {"admission": LIMIT, "tenant_header": "x-tenant"} if configured else {})
 

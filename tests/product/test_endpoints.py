@@ -199,7 +199,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def test_an_engine_loads_joins_slowly_and_leaves_without_a_failed_request(fleet: Fleet) -> None:
+async def test_engine_loads_joins_and_leaves_without_a_failure(fleet: Fleet) -> None:
     """No request before its model answers, few at first, none once it leaves, and none fails meanwhile."""
     late = Loading()
     await late.start()
@@ -288,7 +288,7 @@ async def _leaves(fleet: Fleet, late: Loading) -> None:
     assert late.finished == late.arrived == arrived
 
 
-async def test_an_engine_that_sleeps_gets_nothing_and_is_back_when_it_is_awake(fleet: Fleet) -> None:
+async def test_sleeping_engine_gets_nothing_until_awake(fleet: Fleet) -> None:
     """By weights, by picks, by GET and in pieces; not even what is warm there."""
     engine = Sleeper()
     await engine.start()
@@ -352,7 +352,7 @@ async def test_an_engine_that_sleeps_gets_nothing_and_is_back_when_it_is_awake(f
         await engine.stop()
 
 
-async def test_without_discovery_and_engines_envoy_is_told_what_it_was_told_last(fleet: Fleet) -> None:
+async def test_last_good_state_serves_without_discovery_and_engines(fleet: Fleet) -> None:
     """All is gone but the state on disk; the version is the same, so Envoy hears of nothing new."""
     cluster = fleet.cluster
 

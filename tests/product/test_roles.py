@@ -291,7 +291,7 @@ async def test_admin_is_operators(site: Site, who: str) -> None:
             assert response.status == 200
 
 
-async def test_a_refusal_names_certificate_and_setting_and_is_logged_once(
+async def test_refusal_names_certificate_and_setting_once_in_the_log(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     service, method, message, _ = ASKED["fleet"]
@@ -312,7 +312,7 @@ async def test_a_refusal_names_certificate_and_setting_and_is_logged_once(
     assert site.refusals("control") == 3
 
 
-async def test_changed_names_end_streams_that_they_no_longer_allow_and_no_others(site: Site) -> None:
+async def test_changed_names_end_only_streams_without_permission(site: Site) -> None:
     """Without a restart. A stream of picks goes on: it is one HTTP request."""
     calls = {}
     channels = {who: site.channel("xds", who) for who in ("envoy", "spiffe")}

@@ -56,7 +56,7 @@ async def restarted(cluster: Cluster) -> None:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_an_envoy_that_goes_takes_nothing_from_its_successor_of_the_same_name(cluster: Cluster) -> None:
+async def test_leaving_envoy_harms_no_successor_of_its_name(cluster: Cluster) -> None:
     """As in a hot restart: both run for a while, then the old one's streams end."""
     made = await cluster.bootstrap()
     async with EnvoyProcess(made) as old:

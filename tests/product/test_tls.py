@@ -131,7 +131,7 @@ class Follower:
         return self.registry.get_sample_value(f"warmroute_follower_{name}")
 
 
-async def test_a_worker_apart_follows_over_mutual_tls_and_after_a_new_authority_again(site: Site) -> None:
+async def test_worker_follows_over_mutual_tls_and_a_new_authority(site: Site) -> None:
     """The stream that is open goes on; the next one has the new certificates on both sides."""
     follower = Follower(site, site.peer())
     await follower.server.start()
@@ -245,9 +245,7 @@ async def test_grpcs_own_client_finds_engines_over_mutual_tls(
     await engine.stop(0)
 
 
-async def test_a_parent_asks_its_workers_over_tls_and_knows_them_by_their_certificate(
-    tmp_path: Path, unused_tcp_port: int
-) -> None:
+async def test_parent_identifies_workers_by_their_certificate(tmp_path: Path, unused_tcp_port: int) -> None:
     """Whatever names it carries, it is the parent's own; both see a new one at moments of their own."""
     authority = Authority(tmp_path)
     authority.issue("admin")

@@ -115,7 +115,7 @@ def failures(outcomes: list[Outcome]) -> set[str]:
     return {outcome.failure for outcome in outcomes if outcome.failure is not None}
 
 
-async def test_with_a_shared_index_one_prompt_warms_every_worker_and_one_that_is_new(tmp_path: Path) -> None:
+async def test_shared_index_warms_all_workers_and_a_new_one(tmp_path: Path) -> None:
     async with running_server(tmp_path), deployment(url_of(tmp_path)) as cluster:
         turns = workload(
             WorkloadSettings(duration_seconds=1.0, rate_per_second=1.0, tenants=1, turns=Span(1, 1))
@@ -140,7 +140,7 @@ async def test_with_a_shared_index_one_prompt_warms_every_worker_and_one_that_is
         assert await held(cluster, before["admin"]) == counts[0]
 
 
-async def test_every_worker_gets_its_share_and_rolling_them_loses_no_request(cluster: Cluster) -> None:
+async def test_workers_share_evenly_and_roll_without_a_failure(cluster: Cluster) -> None:
     restarts = [entry["restarts"] for entry in await workers(cluster)]
     async with under_load(cluster) as outcomes:
 
@@ -162,7 +162,7 @@ async def test_every_worker_gets_its_share_and_rolling_them_loses_no_request(clu
     assert picked > 0.8 * len(outcomes)
 
 
-async def test_a_killed_worker_is_back_and_a_frozen_one_costs_few_requests_a_timeout(
+async def test_killed_worker_returns_and_a_frozen_one_delays_few(
     cluster: Cluster,
 ) -> None:
     async with under_load(cluster) as outcomes:
