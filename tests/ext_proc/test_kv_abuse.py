@@ -271,5 +271,5 @@ async def test_an_idle_engine_stays_connected(monkeypatch: pytest.MonkeyPatch) -
         assert made.freshness() is Freshness.WHOLE
         await engine.subscribed()
         await engine.publish(first(1))
-        await until(lambda: made.held() == SIZE)
+        await until(lambda: made.matched() == SIZE)
         assert engine.asked == [0]

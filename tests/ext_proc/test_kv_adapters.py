@@ -27,7 +27,7 @@ OWN = {"a": 3}
 
 
 class Asking(World):
-    """A world with a pool of one followed endpoint; `held` is what routing is told."""
+    """A world with a pool of one followed endpoint; `blocks_by_endpoint` is what routing is told."""
 
     def __init__(self, *models: Sequence[str]) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class Asking(World):
         self.next_hash += blocks
         self.tell(stored(numbers, None, PROMPT[: blocks * SIZE], SIZE, **more))
 
-    def held(self, model: str, adapter: str = "", pool: str = "p") -> Mapping[str, int] | None:
+    def blocks_by_endpoint(self, model: str, adapter: str = "", pool: str = "p") -> Mapping[str, int] | None:
         """Return what routing is told; None: it goes by its own index."""
         self.clock.now += FRESHNESS_SECONDS
-        asked = located(self.lookup, pool, model, BODY, adapter=adapter)
-        return None if asked is None else self.lookup.merged(asked, OWN, 4)
+        prompt = located(self.lookup, pool, model, BODY, adapter=adapter)
+        return None if prompt is None else self.lookup.merged(prompt, OWN, 4)
 
 
 @pytest.mark.parametrize("more", [{"lora_id": 1}, {"lora_id": 1, "lora_name": "sql"}])
@@ -54,39 +54,39 @@ def test_further_model_uses_own_index_until_events_name_it(
     """Versions that tell names, and versions that tell numbers alone."""
     world = Asking(("base", "sql"))
     world.store(4)
-    assert world.held("sql") is None
-    assert world.held("base") == {"a": 4}
+    assert world.blocks_by_endpoint("sql") is None
+    assert world.blocks_by_endpoint("base") == {"a": 4}
     world.store(2, **more)
-    assert world.held("sql") == ({"a": 2} if "lora_name" in more else None)
-    assert world.held("base") == {"a": 4}
+    assert world.blocks_by_endpoint("sql") == ({"a": 2} if "lora_name" in more else None)
+    assert world.blocks_by_endpoint("base") == {"a": 4}
 
 
 def test_named_adapter_needs_events_of_that_name() -> None:
     world = Asking()
     world.store(4)
-    assert world.held("m", adapter="sql") is None
+    assert world.blocks_by_endpoint("m", adapter="sql") is None
     world.store(2, lora_name="sql")
-    assert world.held("m", adapter="sql") == {"a": 2}
+    assert world.blocks_by_endpoint("m", adapter="sql") == {"a": 2}
 
 
 def test_numbered_adapters_leave_only_models_of_the_settings() -> None:
     world, named = Asking(), Asking(("m",))
     for each in (world, named):
         each.store(4)
-        assert each.held("m") == {"a": 4}
+        assert each.blocks_by_endpoint("m") == {"a": 4}
         each.store(1, lora_id=1)
-    assert world.held("m") is None
-    assert named.held("m") == {"a": 4}
-    assert named.held("sql") is None
-    assert world.held("") == {"a": 4}, "a body without a model means the base's"
+    assert world.blocks_by_endpoint("m") is None
+    assert named.blocks_by_endpoint("m") == {"a": 4}
+    assert named.blocks_by_endpoint("sql") is None
+    assert world.blocks_by_endpoint("") == {"a": 4}, "a body without a model means the base's"
 
 
 def test_upgraded_engine_publishes_names() -> None:
     world = Asking(("base", "sql"))
     world.store(1, lora_id=1)
-    assert world.held("sql") is None
+    assert world.blocks_by_endpoint("sql") is None
     world.store(2, lora_id=1, lora_name="sql")
-    assert world.held("sql") == {"a": 2}
+    assert world.blocks_by_endpoint("sql") == {"a": 2}
 
 
 def test_mixed_names_and_numbers_use_own_index() -> None:
@@ -94,13 +94,13 @@ def test_mixed_names_and_numbers_use_own_index() -> None:
     other = world.join("b")[0]
     world.lookup.set_pool("p", ["a", "b"], None, [("base", "sql")])
     world.store(2, lora_name="sql")
-    assert world.held("sql") == {"a": 2}
+    assert world.blocks_by_endpoint("sql") == {"a": 2}
     other.sequence.live(0, batch(stored([1], None, PROMPT[:SIZE], SIZE, lora_id=1)))
     settle(other)
-    assert world.held("sql") is None
-    assert world.held("base") is not None
+    assert world.blocks_by_endpoint("sql") is None
+    assert world.blocks_by_endpoint("base") is not None
     world.view.forget("b")
-    assert world.held("sql") == {"a": 2}
+    assert world.blocks_by_endpoint("sql") == {"a": 2}
 
 
 def test_an_adapters_name_is_its_pools() -> None:
@@ -111,15 +111,15 @@ def test_an_adapters_name_is_its_pools() -> None:
     world.store(1, lora_name="sql")
     other.sequence.live(0, batch(stored(range(1, 5), None, PROMPT[: 4 * SIZE], SIZE)))
     settle(other)
-    assert world.held("sql", pool="q") == {**OWN, "b": 4}
-    assert world.held("sql") == {"a": 1}
+    assert world.blocks_by_endpoint("sql", pool="q") == {**OWN, "b": 4}
+    assert world.blocks_by_endpoint("sql") == {"a": 1}
 
 
 def test_model_both_own_and_further_is_unknown() -> None:
     world = Asking(("base", "sql"), ("sql",))
     world.store(4)
-    assert world.held("sql") is None
-    assert world.held("base") == {"a": 4}
+    assert world.blocks_by_endpoint("sql") is None
+    assert world.blocks_by_endpoint("base") == {"a": 4}
 
 
 def test_names_are_bounded_and_recent_ones_stay() -> None:

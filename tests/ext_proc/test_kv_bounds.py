@@ -24,10 +24,10 @@ PROMPT = list(range(100, 100 + 4 * SIZE + 1))
 
 
 def nested(depth: int) -> Any:
-    told: Any = []
+    value: Any = []
     for _ in range(depth):
-        told = [told]
-    return told
+        value = [value]
+    return value
 
 
 HOSTILE: dict[str, Any] = {
@@ -90,22 +90,22 @@ def test_of_many_events_one_is_read_at_a_time(event: Any) -> None:
 
 
 def test_long_removals_come_in_parts() -> None:
-    told = decode_batch(batch(removed(*range(1000)), removed(*range(1000), medium="CPU"))).events
-    assert all(isinstance(event, Removed) and len(event.hashes) <= MAX_BLOCKS for event in told)
-    for half in (told[: len(told) // 2], told[len(told) // 2 :]):
+    events = decode_batch(batch(removed(*range(1000)), removed(*range(1000), medium="CPU"))).events
+    assert all(isinstance(event, Removed) and len(event.hashes) <= MAX_BLOCKS for event in events)
+    for half in (events[: len(events) // 2], events[len(events) // 2 :]):
         assert [n for event in half if isinstance(event, Removed) for n in event.hashes] == [*range(1000)]
         assert len({event.tier for event in half if isinstance(event, Removed)}) == 1
 
 
 def test_blocks_without_tokens_come_in_parts() -> None:
-    told = decode_batch(batch(stored(range(1000), None, [], 0, medium="CPU"))).events
-    assert [len(event.hashes) for event in told if isinstance(event, Stored)] == [256, 256, 256, 232]
+    events = decode_batch(batch(stored(range(1000), None, [], 0, medium="CPU"))).events
+    assert [len(event.hashes) for event in events if isinstance(event, Stored)] == [256, 256, 256, 232]
 
 
 def test_large_blocks_come_in_parts_of_so_many_tokens() -> None:
     size = MAX_TOKENS_AT_ONCE // 2
-    told = decode_batch(batch(stored(range(1, 6), 9, [7] * (5 * size), size))).events
-    assert [(event.hashes, event.parent) for event in told if isinstance(event, Stored)] == [
+    events = decode_batch(batch(stored(range(1, 6), 9, [7] * (5 * size), size))).events
+    assert [(event.hashes, event.parent) for event in events if isinstance(event, Stored)] == [
         ((1, 2), 9), ((3, 4), 2), ((5,), 4)
     ]  # fmt: skip
 
@@ -149,8 +149,8 @@ def test_all_that_was_held_is_void_at_once_and_swept_in_steps(by: str) -> None:
     if by == "leave":
         world.view.forget("a")
     else:
-        told = {"flush": batch(CLEARED), "junk": b"junk", "restart": batch(["x"])}[by]
-        world.tracker.sequence.live(0 if by == "restart" else world.number, told)
+        message = {"flush": batch(CLEARED), "junk": b"junk", "restart": batch(["x"])}[by]
+        world.tracker.sequence.live(0 if by == "restart" else world.number, message)
         while world.tracker.slot.blocks:
             assert world.tracker.step()
     assert world.view.cached_tokens(key_of(world)) == {}
@@ -173,8 +173,8 @@ def test_blocks_stored_again_during_a_sweep_stay() -> None:
     world = World(limit=100_000)
     filled(world, 12 * MAX_BLOCKS)
     world.tell(stored([10**6], None, PROMPT[:SIZE], SIZE))
-    told = batch(CLEARED, stored([10**6], None, PROMPT[:SIZE], SIZE))
-    world.tracker.sequence.live(world.number, told)
+    message = batch(CLEARED, stored([10**6], None, PROMPT[:SIZE], SIZE))
+    world.tracker.sequence.live(world.number, message)
     while not world.matched(PROMPT):
         assert world.tracker.step()
     assert world.view.index._void, "not all is swept yet"
@@ -203,9 +203,9 @@ def test_dropping_old_blocks_costs_as_much_as_storing() -> None:
         spent = 0.0
         for number in range(first, end, MAX_BLOCKS):
             numbers = tuple(range(number, number + MAX_BLOCKS))
-            told = replace(event, hashes=numbers, adapter=str(number))
+            numbered = replace(event, hashes=numbers, adapter=str(number))
             began = time.thread_time()
-            world.view.index.store(world.tracker.slot, told)
+            world.view.index.store(world.tracker.slot, numbered)
             spent += time.thread_time() - began
         return spent / (end - first)
 
@@ -248,9 +248,9 @@ def test_a_fault_that_was_not_foreseen_costs_its_message_alone(monkeypatch: pyte
 
 @pytest.mark.parametrize("size", [True, 1.0, "1", None, -1])
 def test_a_block_size_that_is_none_is_malformed(size: Any) -> None:
-    told = stored([1, 2], None, [1, 2], 1) | {"block_size": size}
-    assert decode_batch(batch(told)).malformed == 1
-    assert next(events_of(batch(told))) is Fault.MALFORMED
+    raw_event = stored([1, 2], None, [1, 2], 1) | {"block_size": size}
+    assert decode_batch(batch(raw_event)).malformed == 1
+    assert next(events_of(batch(raw_event))) is Fault.MALFORMED
 
 
 def test_what_is_expected_of_many_ranks_is_one_look_up_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,24 +17,24 @@ A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 
 def emptied(world: World) -> list[str]:
-    told: list[str] = []
-    world.view.on_emptied = told.append
-    return told
+    addresses: list[str] = []
+    world.view.on_emptied = addresses.append
+    return addresses
 
 
 def test_flush_is_reported() -> None:
     world = World()
-    told = emptied(world)
+    addresses = emptied(world)
     world.tell(stored([1], None, range(SIZE), SIZE))
-    assert told == []
+    assert addresses == []
     world.tell(CLEARED)
-    assert told == ["a"]
+    assert addresses == ["a"]
 
 
 def test_missed_flush_is_reported_and_an_old_one_is_not() -> None:
     """What an engine told before us is replayed from its start, and may be hours old."""
     world = World()
-    told = emptied(world)
+    addresses = emptied(world)
     (other,) = world.view.add("b")
     other.connect()
     old = batch(CLEARED, stored([1], None, range(SIZE), SIZE))
@@ -47,19 +47,19 @@ def test_missed_flush_is_reported_and_an_old_one_is_not() -> None:
     other.sequence.replayed(1, old)
     settle(other)
     answer(other)
-    assert told == []
+    assert addresses == []
     other.sequence.live(3, batch())
     assert other.sequence.replay_from == 2
     answer(other, (2, batch(CLEARED)))
-    assert told == ["b"]
+    assert addresses == ["b"]
     other.sequence.live(4, batch(CLEARED))
     settle(other)
-    assert told == ["b", "b"]
+    assert addresses == ["b", "b"]
 
 
 def test_another_process_is_reported_once() -> None:
     world = World()
-    told = emptied(world)
+    addresses = emptied(world)
     for number in range(3):
         world.tell(stored([number], None, range(SIZE), SIZE))
     world.tracker.disconnect()
@@ -67,7 +67,7 @@ def test_another_process_is_reported_once() -> None:
     answer(world.tracker)
     assert world.tracker.sequence.replay_from == 0
     answer(world.tracker, (0, batch(stored([7], None, range(SIZE), SIZE))))
-    assert told == ["a"]
+    assert addresses == ["a"]
 
 
 @pytest.mark.parametrize("lost", ["a gap", "junk", "the connection"])
@@ -75,7 +75,7 @@ def test_what_we_have_lost_the_engine_has_not(lost: str) -> None:
     """Only the events' word is void then."""
     world = World(replayable=False)
     world.tell(stored([1], None, range(SIZE), SIZE))
-    told = emptied(world)
+    addresses = emptied(world)
     if lost == "the connection":
         world.tracker.disconnect()
         world.tracker.connect()
@@ -84,7 +84,7 @@ def test_what_we_have_lost_the_engine_has_not(lost: str) -> None:
     )
     settle(world.tracker)
     assert world.tracker.slot.blocks == {}
-    assert told == []
+    assert addresses == []
 
 
 async def test_the_own_index_forgets_what_events_say_is_gone() -> None:

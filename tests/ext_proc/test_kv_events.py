@@ -65,9 +65,9 @@ def test_removals_in_both_encodings(events: list[Any]) -> None:
 
 @pytest.mark.parametrize("medium", ["CPU", "STORAGE", "CPU_PINNED", "DISK", "EXTERNAL"])
 def test_whatever_is_not_the_gpu_is_slow(medium: str) -> None:
-    told = decode_batch(batch(stored([1], None, [1], 1, medium=medium), {
+    decoded = decode_batch(batch(stored([1], None, [1], 1, medium=medium), {
         "type": "BlockRemoved", "block_hashes": [1], "medium": medium}))  # fmt: skip
-    assert [event.tier for event in told.events if isinstance(event, Stored | Removed)] == [Tier.SLOW] * 2
+    assert [event.tier for event in decoded.events if isinstance(event, Stored | Removed)] == [Tier.SLOW] * 2
 
 
 def test_a_tier_may_tell_hashes_alone() -> None:
@@ -77,8 +77,8 @@ def test_a_tier_may_tell_hashes_alone() -> None:
 
 
 def test_salts_images_and_adapters_are_identity() -> None:
-    told = stored([1, 2], None, range(4), 2, lora_name="l", extra_keys=[["l", "s"], ["l"]])
-    (event,) = decode_batch(batch(told)).events
+    raw_event = stored([1, 2], None, range(4), 2, lora_name="l", extra_keys=[["l", "s"], ["l"]])
+    (event,) = decode_batch(batch(raw_event)).events
     assert isinstance(event, Stored)
     assert (event.adapter, event.extras) == ("l", (extra_of_salt("s"), b""))
     (event,) = decode_batch(batch(stored([1], None, [1], 1, extra_keys=[[["image", 0]]]))).events
@@ -156,8 +156,8 @@ def test_long_events_come_in_parts_that_continue_each_other() -> None:
 
 def test_what_a_real_engine_published_is_all_understood() -> None:
     read = [decode_batch(entry["payload"]) for entry in recorded() if "payload" in entry]
-    assert sum(told.unknown + told.malformed for told in read) == 0
-    kinds = {type(event) for told in read for event in told.events}
+    assert sum(decoded.unknown + decoded.malformed for decoded in read) == 0
+    kinds = {type(event) for decoded in read for event in decoded.events}
     assert kinds == {Stored, Removed, Cleared}
 
 
@@ -179,7 +179,7 @@ _FIELDS = (
 )
 _EVENT = st.one_of(
     _ANY,
-    st.tuples(_KINDS, st.lists(_ANY)).map(lambda told: [told[0], *told[1]]),
+    st.tuples(_KINDS, st.lists(_ANY)).map(lambda pair: [pair[0], *pair[1]]),
     st.fixed_dictionaries({"type": _KINDS}, optional=dict.fromkeys(_FIELDS, _ANY)),
 )
 

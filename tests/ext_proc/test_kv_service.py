@@ -82,7 +82,7 @@ class Running:
     def cause(self) -> str:
         return str(self.status().get("cause", ""))
 
-    def held(self) -> int | None:
+    def matched(self) -> int | None:
         return matched_in(self.kv.view, PROMPT).get(ADDRESS)
 
     def count(self, name: str, **labels: str) -> float:
@@ -111,10 +111,10 @@ async def test_what_was_published_before_and_after_is_known(form: str) -> None:
         await engine.publish(first(2), lost=True)
         async with running(at(engine)) as made:
             await until(lambda: made.freshness() is Freshness.WHOLE)
-            assert made.held() == 2 * SIZE
+            assert made.matched() == 2 * SIZE
             await engine.subscribed()
             await engine.publish(batch(stored([3], 2, PROMPT[2 * SIZE : 3 * SIZE], SIZE)))
-            await until(lambda: made.held() == 3 * SIZE)
+            await until(lambda: made.matched() == 3 * SIZE)
             assert engine.asked == [0]
             assert made.count("warmroute_kv_event_blocks_total", change="stored") == 3
             assert made.count("warmroute_kv_event_endpoints", freshness="whole") == 1
@@ -234,7 +234,7 @@ async def test_a_lost_message_is_replayed() -> None:
         await engine.publish(first(1))
         await engine.publish(batch(stored([2], 1, PROMPT[SIZE : 2 * SIZE], SIZE)), lost=True)
         await engine.publish(batch(stored([3], 2, PROMPT[2 * SIZE : 3 * SIZE], SIZE)))
-        await until(lambda: made.held() == 3 * SIZE)
+        await until(lambda: made.matched() == 3 * SIZE)
         assert engine.asked == [0, 1]
         assert made.freshness() is Freshness.WHOLE
         await until(lambda: made.count("warmroute_kv_event_faults_total", fault="gap") == 1)
@@ -248,12 +248,12 @@ async def test_restarted_engine_is_followed() -> None:
         await engine.subscribed()
         for _ in range(2):
             await engine.publish(first(3))
-        await until(lambda: made.held() == 3 * SIZE)
+        await until(lambda: made.matched() == 3 * SIZE)
         await engine.__aexit__()
         await until(lambda: made.freshness() is Freshness.STALE)
         async with Publisher(ports=(engine.port, engine.replay_port)) as other:
             await other.publish(first(1), lost=True)
-            await until(lambda: made.held() == SIZE)
+            await until(lambda: made.matched() == SIZE)
             assert made.freshness() is Freshness.WHOLE
             assert other.asked == [1, 0]
 
@@ -266,7 +266,7 @@ async def test_without_replay_only_what_comes_is_known() -> None:
             assert made.freshness() is Freshness.STALE
             await engine.publish(first(2))
             await until(lambda: made.freshness() is Freshness.PARTIAL)
-            assert made.held() == 2 * SIZE
+            assert made.matched() == 2 * SIZE
 
 
 async def test_a_silent_replay_is_given_up() -> None:
@@ -281,7 +281,7 @@ async def test_a_silent_replay_is_given_up() -> None:
             assert made.cause() == "a replay is in progress"
             clock.advance(REPLAY_PATIENCE_SECONDS)
             await until(lambda: made.freshness() is Freshness.PARTIAL)
-            assert made.held() == 2 * SIZE
+            assert made.matched() == 2 * SIZE
             assert made.status()["ranks"][0]["failed_replays"] == 1
             await until(lambda: made.count("warmroute_kv_event_replays_total", outcome="failed") == 1)
 
@@ -299,7 +299,7 @@ async def test_an_answer_that_breaks_off_is_continued() -> None:
                 await until(lambda blocks=blocks: made.status().get("blocks") == blocks)
                 engine.limit = 2 if blocks == 2 else None
                 clock.advance(REPLAY_PATIENCE_SECONDS)
-            await until(lambda: made.held() == 4 * SIZE)
+            await until(lambda: made.matched() == 4 * SIZE)
             assert made.freshness() is Freshness.WHOLE
             assert engine.asked == [0, 2, 4]
 
@@ -313,7 +313,7 @@ async def test_junk_is_counted_and_harms_nobody() -> None:
         await engine.publish(batch(["BlockMoved"]))
         await engine.publish(b"junk")
         await engine.publish(first(2))
-        await until(lambda: made.held() == 2 * SIZE)
+        await until(lambda: made.matched() == 2 * SIZE)
         assert made.freshness() is Freshness.PARTIAL
         await until(lambda: made.count("warmroute_kv_event_faults_total", fault="unreadable") == 5)
         assert made.count("warmroute_kv_event_faults_total", fault="unknown_kind") == 1
@@ -325,7 +325,7 @@ async def test_other_topics_are_ignored() -> None:
         await engine.subscribed()
         await engine.publish(first(2))
         await engine.send(b"kv@mine", (0).to_bytes(8, "big"), first(1))
-        await until(lambda: made.held() == SIZE)
+        await until(lambda: made.matched() == SIZE)
 
 
 @contextlib.asynccontextmanager
@@ -352,7 +352,7 @@ async def test_each_rank_has_ports_of_its_own() -> None:
         await two.publish(first(4), lost=True)
         async with running(at(one, ranks=2)) as made:
             await until(lambda: made.freshness() is Freshness.WHOLE)
-            assert made.held() == 3 * SIZE
+            assert made.matched() == 3 * SIZE
 
 
 async def test_a_real_engines_recording_arrives_over_sockets() -> None:
@@ -374,9 +374,9 @@ async def test_endpoints_that_leave_or_move_are_followed() -> None:
         await until(lambda: made.freshness() is Freshness.WHOLE)
         await two.publish(first(3), lost=True)
         made.store.publish(view_of(at(two)))
-        await until(lambda: made.held() == 3 * SIZE)
+        await until(lambda: made.matched() == 3 * SIZE)
         made.store.publish(view_of(None))
-        await until(lambda: made.held() is None)
+        await until(lambda: made.matched() is None)
         assert list(made.kv.view.addresses) == []
         assert made.count("warmroute_kv_event_index_blocks") == 0
         # Nobody is left who would sweep while at work.
@@ -400,7 +400,7 @@ async def test_fault_on_a_message_is_logged_and_following_goes_on(
             await until(lambda: made.count("warmroute_kv_event_faults_total", fault="failed") == 2)
         assert made.freshness() is Freshness.PARTIAL
         await engine.publish(first(2))
-        await until(lambda: made.held() == 2 * SIZE)
+        await until(lambda: made.matched() == 2 * SIZE)
     assert caplog.text.count("MemoryError at ") == 1
     assert "words" not in caplog.text
 
@@ -457,7 +457,7 @@ async def test_without_the_extra_token_ids_still_count(
     async with Publisher() as engine, running(at(engine), tokenizer=str(tokenizer)) as made:
         await engine.subscribed()
         await engine.publish(first(2))
-        await until(lambda: made.held() == 2 * SIZE)
+        await until(lambda: made.matched() == 2 * SIZE)
         assert located(made.kv.lookup, "p", "m", b'{"prompt": [1]}') is not None
         made.store.publish(view_of(at(engine), at(engine)))
         await until(lambda: len([*made.kv.status()]) == 2)

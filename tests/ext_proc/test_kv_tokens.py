@@ -46,8 +46,8 @@ def reader() -> PoolReader:
 
 
 def ids_of(made: PoolReader, body: bytes) -> list[int] | None:
-    told = made.read(envelope_of(body))
-    return None if told is None else told.ids.tolist()
+    prompt = made.read(envelope_of(body))
+    return None if prompt is None else prompt.ids.tolist()
 
 
 def catch_up(made: PoolReader) -> None:
@@ -88,8 +88,8 @@ def test_templates_get_what_hugging_face_gives_them() -> None:
         "chat_template_kwargs": {"flag": 3},
         "add_generation_prompt": False,
     }
-    told = '[{"type": "function", "function": {"name": "f", "parameters": {}}}]'
-    assert ChatTemplate(source, {"bos_token": "<s>"}).render(request) == f"<s>{told}é3False%"
+    tools_text = '[{"type": "function", "function": {"name": "f", "parameters": {}}}]'
+    assert ChatTemplate(source, {"bos_token": "<s>"}).render(request) == f"<s>{tools_text}é3False%"
 
 
 @pytest.mark.parametrize("more", [
@@ -218,14 +218,14 @@ def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:
     made = reader()
     text = TEXT * (6 * MAX_IDS // len(TEXT))
     for _ in range(8):
-        told = made.read(envelope_of(chat(text)))
+        prompt = made.read(envelope_of(chat(text)))
         catch_up(made)
-    assert told is not None
+    assert prompt is not None
     whole = rendered(text)
     assert len(whole) > MAX_IDS
-    assert told.ids.tolist() == whole[:MAX_IDS]
-    assert not told.whole
-    assert told.total == pytest.approx(len(whole), rel=0.5)
+    assert prompt.ids.tolist() == whole[:MAX_IDS]
+    assert not prompt.whole
+    assert prompt.total == pytest.approx(len(whole), rel=0.5)
 
 
 def test_dense_chat_uses_the_estimate() -> None:
@@ -240,12 +240,12 @@ def test_dense_chat_uses_the_estimate() -> None:
 def test_no_more_pieces_of_a_text_are_looked_at_than_count() -> None:
     made = reader()
     for _ in range(200):
-        told = made.read(envelope_of(chat("<|im_end|>a" * 5 * MAX_SEGMENTS)))
+        prompt = made.read(envelope_of(chat("<|im_end|>a" * 5 * MAX_SEGMENTS)))
         catch_up(made)
-    assert told is not None
-    assert not told.whole
-    assert len(told.ids) < 3 * MAX_SEGMENTS
-    assert told.total > len(told.ids)
+    assert prompt is not None
+    assert not prompt.whole
+    assert len(prompt.ids) < 3 * MAX_SEGMENTS
+    assert prompt.total > len(prompt.ids)
 
 
 def test_a_text_without_places_to_cut_is_not_searched_for_ever() -> None:
@@ -264,12 +264,12 @@ def test_of_a_long_new_text_only_the_beginning_is_known_at_first() -> None:
     woken: list[int] = []
     made.on_waiting = lambda: woken.append(1)
     whole = rendered("s", LONG)
-    told = made.read(envelope_of(chat("s", LONG)))
-    assert told is not None
-    assert not told.whole
-    assert told.ids.tolist() == whole[: len(told.ids)]
-    assert 0 < len(told.ids) < len(whole)
-    assert told.total > len(told.ids)
+    prompt = made.read(envelope_of(chat("s", LONG)))
+    assert prompt is not None
+    assert not prompt.whole
+    assert prompt.ids.tolist() == whole[: len(prompt.ids)]
+    assert 0 < len(prompt.ids) < len(whole)
+    assert prompt.total > len(prompt.ids)
     assert woken
     catch_up(made)
     assert ids_of(made, chat("s", LONG + "And why?")) == rendered("s", LONG + "And why?")
@@ -349,8 +349,8 @@ def test_files_are_read_in_the_forms_that_models_come_in(tmp_path: Path) -> None
     one, config = files(tmp_path)
     assert ids_of(PoolReader.load(one, config), chat("x")) == rendered("x")
     (tmp_path / "chat_template.jinja").write_text("{{ eos_token }}" + TEMPLATE)
-    told = ids_of(PoolReader.load(one, tmp_path / "chat_template.jinja"), chat("x"))
-    assert told == [1, *rendered("x")]
+    ids = ids_of(PoolReader.load(one, tmp_path / "chat_template.jinja"), chat("x"))
+    assert ids == [1, *rendered("x")]
     config.write_text(json.dumps({"chat_template": [{"name": "default", "template": TEMPLATE}]}))
     assert ids_of(PoolReader.load(one, config), chat("x")) == rendered("x")
     config.write_text("{}")

@@ -48,8 +48,8 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def tokens(reader: PoolReader, **body: Any) -> list[int] | None:
-    told = reader.read(envelope_of(json.dumps({"messages": [USER], **body}).encode()))
-    return None if told is None else told.ids.tolist()
+    prompt = reader.read(envelope_of(json.dumps({"messages": [USER], **body}).encode()))
+    return None if prompt is None else prompt.ids.tolist()
 
 
 @given(_VALUES, st.booleans(), st.sampled_from([None, -1, 0, 1, 2, 4]))
@@ -82,15 +82,15 @@ def test_repeated_tools_are_decoded_and_written_once(monkeypatch: pytest.MonkeyP
         return text(value, *form)
 
     monkeypatch.setattr(module, "_text", counted)
-    told = [tool(number) for number in range(5)]
-    tokens(reader, tools=told)
+    tools = [tool(number) for number in range(5)]
+    tokens(reader, tools=tools)
     while waiting := reader.take_waiting():
         reader.keep(waiting, reader.tokenise(waiting))
     assert len(written) == 5
-    first = tokens(reader, tools=told)
-    assert tokens(reader, tools=told) == first
+    first = tokens(reader, tools=tools)
+    assert tokens(reader, tools=tools) == first
     assert len(written) == 5
-    assert tokens(reader, tools=[*told, tool(9)]) != first
+    assert tokens(reader, tools=[*tools, tool(9)]) != first
     assert len(written) == 11
 
 
@@ -102,17 +102,17 @@ def test_the_same_tools_may_be_written_in_several_forms() -> None:
         plain = [{"type": "function", "function": {"name": "é", "parameters": {}}}]
         for ascii_only in (False, True):
             for indent in (None, 1, 2, 3, 4, 5):
-                told = json.dumps(plain, ensure_ascii=ascii_only, indent=indent)
-                assert to_json(tools, ascii_only, indent) == told
+                expected = json.dumps(plain, ensure_ascii=ascii_only, indent=indent)
+                assert to_json(tools, ascii_only, indent) == expected
                 assert f"[{to_json(tools[0], ascii_only)}]" == json.dumps(plain, ensure_ascii=ascii_only)
     assert memory.of(raw([])) is None
     assert memory.of(raw(None)) is None
 
 
-@pytest.mark.parametrize("told", [3, "x", {"a": 1}, [3], [{}], [{"function": 3}], [None]])
-def test_what_is_no_tools_is_refused(told: Any) -> None:
+@pytest.mark.parametrize("value", [3, "x", {"a": 1}, [3], [{}], [{"function": 3}], [None]])
+def test_what_is_no_tools_is_refused(value: Any) -> None:
     with pytest.raises(TemplateFailedError):
-        Tools(told)
+        Tools(value)
 
 
 def test_memory_of_tools_is_bounded() -> None:
@@ -148,8 +148,8 @@ def test_lists_in_lists_are_not_indented_beyond_a_depth() -> None:
         with pytest.raises(TemplateFailedError):
             to_json(deeper, indent=indent)
     assert to_json(deeper) == json.dumps(deeper)
-    told = {"function": {"name": "f", "parameters": deeper}}
-    assert tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), tools=[told]) is None
+    deep_tool = {"function": {"name": "f", "parameters": deeper}}
+    assert tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), tools=[deep_tool]) is None
 
 
 _NESTED = [0] * 4000
@@ -158,7 +158,7 @@ for _ in range(MAX_INDENTED_DEPTH - 5):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "listed",
     [
         [{"function": {}}] * 2700,
         [{"function": {"a": _NESTED}}],
@@ -171,11 +171,11 @@ for _ in range(MAX_INDENTED_DEPTH - 5):
     ],
     ids=["empty tools", "deep", "empty", "objects", "numbers", "strings", "wide", "keys"],
 )
-def test_what_is_remembered_takes_no_more_than_is_counted(told: list[Any]) -> None:
+def test_what_is_remembered_takes_no_more_than_is_counted(listed: list[Any]) -> None:
     """Decoded, and written in more forms than templates use, whatever a client sends."""
     memory = ToolsCache()
     bodies = [
-        msgspec.Raw(json.dumps([*told, {"function": {"n": n}}], ensure_ascii=False).encode())
+        msgspec.Raw(json.dumps([*listed, {"function": {"n": n}}], ensure_ascii=False).encode())
         for n in range(3)
     ]
     tracemalloc.start()
@@ -197,8 +197,8 @@ def test_what_is_remembered_takes_no_more_than_is_counted(told: list[Any]) -> No
 
 def test_a_template_does_not_see_what_is_remembered() -> None:
     template = ChatTemplate("{% for t in tools %}[{{ t._written }}]{{ t | tojson }}{% endfor %}", {})
-    told = template.render({"messages": [USER], "tools": [{"function": {"name": "f"}}]})
-    assert told == '[]{"type": "function", "function": {"name": "f"}}'
+    rendered = template.render({"messages": [USER], "tools": [{"function": {"name": "f"}}]})
+    assert rendered == '[]{"type": "function", "function": {"name": "f"}}'
 
 
 @pytest.mark.parametrize("spelled", ["plain", "escaped"])
@@ -222,9 +222,9 @@ def test_dense_arguments_use_the_estimate(one: str, spelled: str) -> None:
 def test_tools_and_arguments_count_together() -> None:
     def read(of_tools: int, of_arguments: int) -> list[int] | None:
         call = {"function": {"name": "f", "arguments": json.dumps([0] * of_arguments)}}
-        told = {"function": {"name": "f", "parameters": [0] * of_tools}}
+        large = {"function": {"name": "f", "parameters": [0] * of_tools}}
         messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
-        return tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), messages=messages, tools=[told])
+        return tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), messages=messages, tools=[large])
 
     half = MAX_JSON_MARKS // 2
     assert read(half, 10) is not None

@@ -53,9 +53,9 @@ class Asking(World):
         self.lookup.set_pool("p", ["a", "b"], self.reader)
 
     def ask(self, tokens: list[int], model: str = "m", **more: Any) -> KvPrompt:
-        asked = self.locate("p", model, tokens, **more)
-        assert asked is not None
-        return asked
+        prompt = self.locate("p", model, tokens, **more)
+        assert prompt is not None
+        return prompt
 
     def locate(
         self, pool: str, model: str, tokens: list[int], *, complete: bool = True, **more: str
@@ -140,10 +140,10 @@ def test_whole_events_replace_the_estimate() -> None:
     """Both ways: what was thought warm and is not, and what was thought cold and is warm."""
     world = Asking()
     hold(world, 5)
-    asked = world.ask(PROMPT)
-    assert world.lookup.merged(asked, {"b": 7, "c": 3}, blocks=20) == {"a": 10, "c": 3}
-    assert world.lookup.merged(asked, {}, blocks=20) == {"a": 10}
-    assert world.lookup.merged(asked, {"a": 20}, blocks=20) == {"a": 10}
+    prompt = world.ask(PROMPT)
+    assert world.lookup.merged(prompt, {"b": 7, "c": 3}, blocks=20) == {"a": 10, "c": 3}
+    assert world.lookup.merged(prompt, {}, blocks=20) == {"a": 10}
+    assert world.lookup.merged(prompt, {"a": 20}, blocks=20) == {"a": 10}
 
 
 def test_larger_of_partial_events_and_estimate_counts() -> None:
@@ -155,10 +155,10 @@ def test_larger_of_partial_events_and_estimate_counts() -> None:
     world.other.sequence.replay_failed()
     settle(world.other)
     assert world.view.freshness("b") is Freshness.PARTIAL
-    asked = world.ask(PROMPT)
-    assert world.lookup.merged(asked, {"b": 4}, blocks=20) == {"b": 10}
-    assert world.lookup.merged(asked, {"b": 14}, blocks=20) == {"b": 14}
-    assert world.lookup.merged(asked, {"a": 3, "b": 14}, blocks=20) == {"b": 14}
+    prompt = world.ask(PROMPT)
+    assert world.lookup.merged(prompt, {"b": 4}, blocks=20) == {"b": 10}
+    assert world.lookup.merged(prompt, {"b": 14}, blocks=20) == {"b": 14}
+    assert world.lookup.merged(prompt, {"a": 3, "b": 14}, blocks=20) == {"b": 14}
 
 
 def test_stale_events_leave_the_estimate() -> None:
@@ -180,17 +180,17 @@ def test_known_beginning_proves_shorter_matches_only() -> None:
     world.other.sequence.live(0, batch(stored([1, 2], None, PROMPT[: 2 * SIZE], SIZE)))
     settle(world.other)
     world.reader.known = 4 * SIZE + 3
-    asked = world.ask(PROMPT)
-    assert world.lookup.merged(asked, {"a": 12, "b": 12, "c": 1}, blocks=20) == {"a": 12, "b": 4, "c": 1}
-    assert world.lookup.merged(asked, {"a": 3}, blocks=20) == {"a": 8, "b": 4}
+    prompt = world.ask(PROMPT)
+    assert world.lookup.merged(prompt, {"a": 12, "b": 12, "c": 1}, blocks=20) == {"a": 12, "b": 4, "c": 1}
+    assert world.lookup.merged(prompt, {"a": 3}, blocks=20) == {"a": 8, "b": 4}
 
 
 def test_beginning_below_a_block_proves_nothing() -> None:
     world = Asking()
     hold(world, 6)
     world.reader.known = SIZE - 1
-    asked = world.ask(PROMPT)
-    assert world.lookup.merged(asked, {"a": 12}, blocks=20) == {"a": 12}
+    prompt = world.ask(PROMPT)
+    assert world.lookup.merged(prompt, {"a": 12}, blocks=20) == {"a": 12}
 
 
 def test_no_blocks_no_answer() -> None:
@@ -205,9 +205,9 @@ def test_endpoints_of_other_pools_are_left_out() -> None:
     world.lookup.set_pool("p", ["b"], world.reader)
     world.lookup.set_pool("q", ["a"], world.reader)
     assert world.lookup.merged(world.ask(PROMPT), {}, blocks=20) == {}
-    asked = world.locate("q", "m", PROMPT)
-    assert asked is not None
-    assert world.lookup.merged(asked, {}, blocks=20) == {"a": 12}
+    prompt = world.locate("q", "m", PROMPT)
+    assert prompt is not None
+    assert world.lookup.merged(prompt, {}, blocks=20) == {"a": 12}
     world.lookup.keep_pools(["p"])
     assert world.locate("q", "m", [1]) is None
 
