@@ -60,6 +60,13 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "reachable": "1 when the engine's metrics page answered; 0 when its port refused the connection, "
         "gave none twice in a row, or has no route",
         "ready": "0 while its probe has to pass before it gets anything new: it has restarted, or fails",
+        "queue_depth_forecast_p50": "Median forecast of `queue_depth` for `weights.forecast.horizon_seconds` "
+        "ahead",
+        "queue_depth_forecast_p90": "P90 of the same",
+        "running_forecast_p50": "Median forecast of `running`",
+        "running_forecast_p90": "P90 of the same",
+        "memory_used_ratio_forecast_p50": "Median forecast of `memory_used_ratio`",
+        "memory_used_ratio_forecast_p90": "P90 of the same",
     }
 )
 """Name to meaning, in the order of a table's rows. The unit stands in the name."""
@@ -95,6 +102,7 @@ PICK_SIGNALS: Final = (
     "reachable",
     "ready",
     "progress_total",
+    "queue_depth_forecast_p50",
 )
 """Signals that picks read: these travel to ext_proc workers that run apart."""
 _ROUNDING: Final = 1.01
@@ -115,6 +123,8 @@ class Source(IntEnum):
     DCGM = 7
     CONTROL = 8
     """xds_server, for a worker that runs apart."""
+    FORECAST = 9
+    """Computed of a scraped number (`xds_server/signals/forecast/`), and as old as that."""
 
     @property
     def label(self) -> str:

@@ -129,9 +129,14 @@ class SchedulerProfile:
             self._quota.note(candidates, row)
 
     def waits(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown."""
-        wait = self.forecaster.queue(now) + self.forecaster.load()
-        return wait, self.candidates.signal("queue_depth")
+        """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown.
+
+        A queue that is forecast to shrink counts as what is left of it, and so does its part of the wait.
+        """
+        wait, queue = self.forecaster.queue(now), self.candidates.signal("queue_depth")
+        left = np.fmin(queue, self.candidates.signal("queue_depth_forecast_p50"))
+        staying = np.divide(left, queue, out=np.ones_like(queue), where=queue > 0)
+        return wait * staying + self.forecaster.load(), np.where(np.isnan(queue), queue, left)
 
     def _tiers(self, request: PickRequest) -> NDArray[np.int8] | None:
         """Return each candidate's tier: the lowest goes first, whatever its cost; None: all are equal.

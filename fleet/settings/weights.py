@@ -73,6 +73,13 @@ class PredictiveSettings(Strict):
     most_latency_share: Annotated[float, Field(ge=0, lt=1)] = 0.99
 
 
+class ForecastSettings(Strict):
+    """Forecasts of queue, running requests and memory, for `predictive` and for admission."""
+
+    horizon_seconds: Annotated[float, Field(ge=0, le=30)] = 2.0
+    """How far ahead. A weight of now is in use until the next update, about so long; 0: no forecasts."""
+
+
 class BalancedSettings(Strict):
     """Constants of `balanced`: a softmax over latency, free memory and closeness."""
 
@@ -119,6 +126,7 @@ class WeightSettings(Strict):
     p99: P99Settings = P99Settings()
     predictive: PredictiveSettings = PredictiveSettings()
     balanced: BalancedSettings = BalancedSettings()
+    forecast: ForecastSettings = ForecastSettings()
     silent_zone: SilentZoneSettings = SilentZoneSettings()
     faults: FaultSettings = FaultSettings()
     stabiliser: StabiliserSettings = StabiliserSettings()

@@ -324,3 +324,18 @@ def test_tenant_priority_and_own_waits_count() -> None:
         busy(made, address, 700)
     assert made.route(request).reason is Reason.SHED
     assert made.route(whole(chat(LONG), headers={"x-tenant": "other"})).endpoints
+
+
+def test_a_queue_that_will_shrink_below_its_limit_is_no_overload() -> None:
+    made = world(admission=LIMIT)
+    request = whole(chat(LONG), headers={"x-priority": "-1"})
+
+    def ask(forecast: float) -> Any:
+        loads = {name: {**load, "queue_depth_forecast_p50": forecast} for name, load in OVERLOADED.items()}
+        publish(made, **loads)
+        return made.route(request)
+
+    assert ask(4.0).endpoints
+    assert ask(11.0).reason is Reason.SHED
+    publish(made, **{f"e{n}": {"queue_depth": 4.0, "queue_depth_forecast_p50": 50.0} for n in range(4)})
+    assert made.route(request).endpoints, "a forecast alone refuses nobody"

@@ -122,7 +122,7 @@ def test_view_checks_the_order_of_its_signals() -> None:
 def test_sources_have_their_labels() -> None:
     """Metrics and traces show them."""
     labels = ["none", "scrape", "access_log", "traffic", "probe", "faded", "nvml", "dcgm", "control"]
-    assert [source.label for source in Source] == labels
+    assert [source.label for source in Source] == [*labels, "forecast"]
 
 
 @given(st.lists(st.none() | st.floats(0, 1e9), max_size=9))

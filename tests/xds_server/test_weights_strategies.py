@@ -71,6 +71,22 @@ def test_predictive_is_free_memory_times_latency_left() -> None:
     assert scores("predictive", no_median) == pytest.approx([0.6 * 0.5])
 
 
+def test_predictive_looks_ahead_where_there_are_forecasts() -> None:
+    now = {"memory_used_ratio": 0.4, "queue_depth": 6, "running": 3, "latency_p50_seconds": 0.5}
+    ahead = {
+        "memory_used_ratio_forecast_p90": 0.5,
+        "queue_depth_forecast_p90": 2,
+        "running_forecast_p90": 4,
+    }
+    assert scores("predictive", load(**now, **ahead)) == pytest.approx([0.5 * (1 - 0.5 * (1 + 2 / 4) / 5.0)])
+    not_counted = load(**now, **ahead, in_flight=11)
+    expected = [0.5 * (1 - 0.5 * (1 + 4 / 4) / 5.0)]
+    assert scores("predictive", not_counted) == pytest.approx(expected), "two more are on their way"
+    gpu = load(**now, **ahead, gpu_memory_used_ratio=0.2)
+    expected = [0.8 * (1 - 0.5 * (1 + 2 / 4) / 5.0)]
+    assert scores("predictive", gpu, memory="gpu") == pytest.approx(expected), "forecasts are the KV cache's"
+
+
 def test_balanced_is_a_softmax_of_three_normalised_values() -> None:
     one = load(memory_used_ratio=0.2, latency_p99_seconds=0.5, prefix_hit_ratio=0.8)
     other = load(memory_used_ratio=0.6, latency_p99_seconds=9.0, prefix_hit_ratio=0.1)

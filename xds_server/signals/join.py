@@ -17,6 +17,7 @@ from fleet.signals import ROW, SIGNALS, SignalTable, Source, rows_of
 from xds_server.signals.computed import ComputedSignals
 from xds_server.signals.decay import FADING_SIGNALS, PageTimes, fade
 from xds_server.signals.events import EndpointEvents
+from xds_server.signals.forecast.forecaster import SignalForecaster
 from xds_server.signals.passive.expected_answers import Spread
 from xds_server.signals.passive.refusals import Refusals
 from xds_server.signals.passive.served import ServedWindows
@@ -71,9 +72,16 @@ class SignalJoiner:
     """Joins every source. All calls come from one event loop; `now` never goes back."""
 
     def __init__(
-        self, settings: SignalSettings, retry_blame: RetryBlame, sources: Sources, registry: CollectorRegistry
+        self,
+        settings: SignalSettings,
+        retry_blame: RetryBlame,
+        sources: Sources,
+        registry: CollectorRegistry,
+        horizon_seconds: float = 0.0,
     ) -> None:
+        """Join what `sources` have; `horizon_seconds` is that of forecasts, 0: nobody needs them."""
         self._settings = settings
+        self._forecaster = _forecaster(settings, horizon_seconds)
         self._sources = sources
         self._events = EndpointEvents(registry)
         self._trust = Trust()
@@ -95,9 +103,14 @@ class SignalJoiner:
         self._restored: tuple[frozenset[str], float] = frozenset(), 0.0
         """Endpoints that begin as stalled, and until when."""
 
-    def reconfigure(self, settings: SignalSettings, retry_blame: RetryBlame) -> None:
-        """Take other settings; windows of another length start again."""
+    def reconfigure(
+        self, settings: SignalSettings, retry_blame: RetryBlame, horizon_seconds: float = 0.0
+    ) -> None:
+        """Take other settings; windows of another length and forecasts of another horizon start again."""
         before, self._settings = self._settings, settings
+        horizon_before = 0.0 if self._forecaster is None else self._forecaster.horizon_seconds
+        if horizon_seconds != horizon_before or settings.stale_after_seconds != before.stale_after_seconds:
+            self._forecaster = _forecaster(settings, horizon_seconds)
         windows = (settings.latency_window_seconds, settings.error_window_seconds)
         if windows != (before.latency_window_seconds, before.error_window_seconds):
             self._served = ServedWindows(settings)
@@ -151,7 +164,8 @@ class SignalJoiner:
             self._served.reset_errors(np.flatnonzero(self._trust.recovered))
         self._events.report(membership.addresses, stalled, trust)
         self._publish_computed(envoy, stalled, trust, now, listening=listening)
-        return self._table(membership, pages, returning, now)
+        table = self._table(membership, pages, returning, now)
+        return table if self._forecaster is None else self._forecaster.add_to(table, now)
 
     def _follow(self, membership: Membership, now: float) -> None:
         addresses, size = membership.addresses, len(membership.addresses)
@@ -258,3 +272,7 @@ class SignalJoiner:
         moved = (faded != fresh) & np.isfinite(fresh)
         values[_FADING_ROWS] = np.where(moved, faded, signals)
         sources[_FADING_ROWS] = np.where(moved, Source.FADED, sources[_FADING_ROWS])
+
+
+def _forecaster(settings: SignalSettings, horizon_seconds: float) -> SignalForecaster | None:
+    return SignalForecaster(horizon_seconds, settings.stale_after_seconds) if horizon_seconds else None

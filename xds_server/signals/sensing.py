@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xds_server.access_log.recorder import RequestRecorder
 from xds_server.access_log.service import AccessLogService
+from xds_server.signals.forecast.forecaster import forecast_horizon
 from xds_server.signals.gpu.dcgm import DcgmPoller
 from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
@@ -70,7 +71,9 @@ class Sensing:
             not_ready=not_ready,
             gpus=self._gpus.signals,
         )
-        self._joiner = SignalJoiner(signals, retry_blame_of(settings), sources, registry)
+        self._joiner = SignalJoiner(
+            signals, retry_blame_of(settings), sources, registry, forecast_horizon(settings)
+        )
         self._recorder = RequestRecorder(settings, registry)
         observers = *observers, self._recorder.note
         self._access_log = AccessLogService(self._joiner.take, registry, clock, observers)
@@ -92,7 +95,7 @@ class Sensing:
         self.scraper.reconfigure(signals)
         self._gpus.reconfigure(signals, settings.weights.faults)
         self._gpu_pages.reconfigure(signals)
-        self._joiner.reconfigure(signals, retry_blame_of(settings))
+        self._joiner.reconfigure(signals, retry_blame_of(settings), forecast_horizon(settings))
         self._skew.reconfigure(settings.skew, signals)
         self._recorder.reconfigure(settings)
 

@@ -28,6 +28,11 @@ class Strategy:
 
 _WAITING: Final = ("queue_depth", "running", "in_flight")
 """The signals behind `Columns.waiting`."""
+_FORECASTS: Final = (
+    "queue_depth_forecast_p90",
+    "running_forecast_p90",
+    "memory_used_ratio_forecast_p90",
+)
 _LATENCY: Final = ("latency_p50_seconds", "latency_p99_seconds")
 
 STRATEGIES: Final[dict[str, Strategy]] = {
@@ -44,7 +49,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "predictive": Strategy(
         lambda columns, settings: predictive.scores(columns, settings.predictive),
         lambda columns, row, settings, _: predictive.reason(columns, row, settings.predictive),
-        ("memory", *_WAITING, *_LATENCY),
+        ("memory", *_WAITING, *_LATENCY, *_FORECASTS),
     ),
     "balanced": Strategy(
         lambda columns, settings: balanced.scores(columns, settings.balanced),

@@ -24,6 +24,7 @@ from fleet.store import FleetStore, FleetView
 from warmroute.replay.trace import block_texts
 from xds_server.access_log.finished import Finished
 from xds_server.signals.board import SignalBoard
+from xds_server.signals.forecast.forecaster import forecast_horizon
 from xds_server.signals.join import SignalJoiner, Sources
 from xds_server.signals.passive.missed import missed_of
 from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES
@@ -88,7 +89,7 @@ class Warmroute:
         self._board.follow(self.membership.addresses)
         self._readers = [reader_of("vllm", address, signals) for address in self.addresses]
         sources = Sources(self._board.table, self._store.traffic, lambda: True)
-        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry)
+        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry, forecast_horizon(settings))
         self._weigher = Weigher(settings.weights, signals)
         self._stores = [FleetStore() for _ in range(plan.workers)]
         self._directors = [
