@@ -31,6 +31,7 @@ BENCHES: Final = {
     "handshake": "CPU and time of full and resumed TLS handshakes at the real Envoy",
     "scrape": "what reading an engine's metrics page costs, compared with prometheus_client's parser",
     "tick": "CPU of one tick over 1,000 endpoints, in parts, from numbers read to what workers are sent",
+    "prediction": "forecasts of engines' loads against the last value, and what they add to a tick",
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",

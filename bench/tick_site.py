@@ -45,7 +45,8 @@ PARTS: Final = 4
 class Site:
     """A fleet at a moment, and what each part of a tick does with it."""
 
-    def __init__(self, endpoints: int, pools: int, draw: random.Random) -> None:
+    def __init__(self, endpoints: int, pools: int, draw: random.Random, horizon_seconds: float = 0.0) -> None:
+        """`horizon_seconds` is that of forecasts; 0: none."""
         self.now = 1000.0
         self._draw = draw
         names = [f"pool{number}" for number in range(pools)]
@@ -65,7 +66,7 @@ class Site:
         self._pages.follow(self._membership.addresses)
         self._gpus = GpuBoard(signals, self._settings.weights.faults, registry)
         sources = Sources(self._pages.table, self.store.traffic, lambda: True, self._gpus.signals)
-        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry)
+        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry, horizon_seconds)
         self._weigher = Weigher(self._settings.weights, signals)
         self._snapshots = SnapshotStore(16, registry)
         self._broadcast = Broadcast()

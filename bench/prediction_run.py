@@ -1,0 +1,135 @@
+"""Weights alone in the replay: series of engines' loads for `bench.prediction`, and what forecasts change."""
+
+from __future__ import annotations
+
+from math import pi, sin
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from warmroute.replay.figures import Limits, figures
+from warmroute.replay.policies.policy import Plan
+from warmroute.replay.policies.warmroute import Warmroute, _Sent
+from warmroute.replay.run import replay
+from warmroute.replay.trace import MOONCAKE_STEP_SECONDS, Trace, TraceRequest
+from warmroute.simulator.fits import DEFAULT_FIT, timing
+from warmroute.simulator.model import EngineConfig
+from xds_server.signals.forecast.forecaster import SignalForecaster
+from xds_server.weights.weigh import Weigher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warmroute.replay.engine import Engine
+    from warmroute.replay.figures import Figures
+
+REPLICAS: Final = 8
+SCRAPE_SECONDS: Final = 0.5
+RECORDED: Final = ("queue_depth", "running", "memory_used_ratio")
+_KV_TOKENS: Final = 700_000
+
+
+class _WeightsAlone(Warmroute):
+    """Draws every endpoint by the weights of `predictive`, as Envoy does without ext_proc."""
+
+    def __init__(self, engines: Sequence[Engine], plan: Plan, horizon_seconds: float) -> None:
+        self.samples: list[tuple[float, Any]] = []
+        super().__init__(engines, plan)
+        signals = self.settings.signals.model_copy(update={"scrape_interval_seconds": SCRAPE_SECONDS})
+        weights = self.settings.weights.model_copy(update={"strategy": "predictive"})
+        self.settings = self.settings.model_copy(update={"signals": signals, "weights": weights})
+        self._weigher = Weigher(weights, signals)
+        self._forecaster = SignalForecaster(horizon_seconds, signals.stale_after_seconds)
+        self._forecasts = horizon_seconds > 0
+
+    def choose(self, number: int, _request: TraceRequest, now: float) -> int:
+        """Draw by weights."""
+        self.now = now
+        weights = [self._weigher.in_use.get(address, 1) for address in self.addresses]
+        address = self._draw.choices(self.addresses, weights)[0]
+        self._sent[number] = _Sent(now, address, "")
+        return self._number[address]
+
+    def _tick(self, now: float) -> None:
+        signals = self._joiner.join(self.membership, now, self._weigher.in_use)
+        self.samples.append((now, [signals[name] for name in RECORDED]))
+        if now and self._forecasts:
+            signals = self._forecaster.add_to(signals, now)
+        self._weigher.weigh(self.membership, signals, now)
+
+
+def run(trace: Trace, seed: int, horizon_seconds: float) -> tuple[Figures, list[tuple[float, Any]]]:
+    """Replay a trace; return its figures and the loads of each tick."""
+    config = EngineConfig(
+        timing=timing(DEFAULT_FIT),
+        num_blocks=_KV_TOKENS // trace.block_tokens,
+        block_tokens=trace.block_tokens,
+        report_tokens=False,
+    )
+    policies: list[_WeightsAlone] = []
+
+    def policy(engines: Sequence[Engine]) -> _WeightsAlone:
+        policies.append(_WeightsAlone(engines, Plan(config, seed), horizon_seconds))
+        return policies[0]
+
+    outcome = replay(trace, policy, config, REPLICAS)
+    return figures(outcome, Limits()), policies[0].samples
+
+
+def at_rate(trace: Trace, rate: float, copies: int, seed: int) -> Trace:
+    """Return it `rate` times as fast and `copies` times as often, as `warmroute replay` has it."""
+    if copies > 1:
+        trace = trace.copies(copies, seed)
+    return trace.at_rate(rate, seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
+
+
+def bursty(seed: int = 1) -> Trace:
+    """Ten minutes in which the rate doubles for some seconds, again and again, at random times."""
+    draw = Random(seed)
+    bursts: list[float] = []
+    at = 0.0
+    while at < _SECONDS:
+        at += draw.expovariate(1 / 20.0)
+        bursts.append(at)
+
+    def rate(now: float) -> float:
+        return 55.0 if any(0.0 <= now - begin < 4.0 for begin in bursts) else 18.0
+
+    return _generated("bursty", seed, rate, 55.0)
+
+
+def periodic(seed: int = 1) -> Trace:
+    """Ten minutes in which the rate swings between a tenth and twice its mean, once in 12 s."""
+    return _generated("periodic", seed, lambda now: 25.0 * (1.05 + 0.95 * sin(2 * pi * now / 12.0)), 50.0)
+
+
+_SECONDS: Final = 600.0
+
+
+def _generated(name: str, seed: int, rate: Callable[[float], float], most: float) -> Trace:
+    """Return requests at a rate by time, by thinning (Lewis and Shedler 1979); no two share a prefix."""
+    draw, requests, at = Random(seed), list[TraceRequest](), 0.0
+    while (at := at + draw.expovariate(most)) < _SECONDS:
+        if draw.random() * most < rate(at):
+            prompt = min(32_000, int(draw.lognormvariate(7.6, 0.9)) + 1)
+            output = min(2_000, int(draw.lognormvariate(4.8, 0.8)) + 1)
+            first = len(requests) << 16
+            blocks = tuple(range(first, first + prompt // 512))
+            requests.append(TraceRequest(at, prompt, output, blocks))
+    return Trace(name, 512, tuple(requests))
+
+
+def packed(samples: Sequence[tuple[float, Any]]) -> dict[str, Any]:
+    """Return a series small enough to keep: counts and ten-thousandths, once a scrape."""
+    every = samples[::2]
+    loads = np.nan_to_num(np.array([load for _, load in every]), nan=-1.0)
+    loads[:, 2] *= np.where(loads[:, 2] >= 0, 1e4, 1.0)
+    return {"at": np.array([at for at, _ in every], np.float32), "loads": np.rint(loads).astype(np.int16)}
+
+
+def unpacked(series: Any) -> tuple[Any, Any]:
+    """Return times and loads, samples x signals x endpoints, of what `packed` returned."""
+    loads = np.where(series["loads"] < 0, np.nan, series["loads"].astype(np.float64))
+    loads[:, 2] /= 1e4
+    return series["at"].astype(np.float64), loads
