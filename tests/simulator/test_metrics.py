@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from warmroute.simulator.metrics import EngineMetrics, decades
-from warmroute.simulator.model import EngineConfig, EngineModel, Request
+from warmroute.simulator.metrics import EngineMetrics, Histogram, decades
+from warmroute.simulator.model import EngineConfig, EngineModel, Request, Steps
 
 pytestmark = pytest.mark.io
 
@@ -89,7 +89,7 @@ async def test_every_sample_of_the_engine_has_its_labels(engine: Any) -> None:
 def test_gauges_count_running_and_waiting_requests() -> None:
     """Two places, five requests, a model name that needs escaping."""
     metrics = EngineMetrics(1000)
-    model = EngineModel(EngineConfig(max_num_seqs=2, num_blocks=100), metrics.on_step)
+    model = EngineModel(EngineConfig(max_num_seqs=2, num_blocks=100), metrics.on_steps)
     for _ in range(5):
         model.submit(Request(160, 100), 0.0)
     model.advance(0.1)
@@ -98,6 +98,16 @@ def test_gauges_count_running_and_waiting_requests() -> None:
     assert value(page, "vllm:num_requests_waiting") == 3
     assert value(page, "vllm:kv_cache_usage_perc") == pytest.approx(model.cache.used / 100)
     assert 0.2 <= value(page, "vllm:kv_cache_usage_perc") < 0.4
+
+
+def test_a_row_of_steps_counts_like_its_steps() -> None:
+    """Steps of 9 to 31 ms over four buckets, in one observation and one by one."""
+    at_once, singly = Histogram("", (0.01, 0.02, 0.025, 0.1)), Histogram("", (0.01, 0.02, 0.025, 0.1))
+    at_once.observe_steps(Steps(12, 0.009, 0.002, 0, 3))
+    for index in range(12):
+        singly.observe(0.009 + 0.002 * index, 3)
+    assert at_once.counts == singly.counts == [3, 15, 9, 9, 0]
+    assert at_once.total == pytest.approx(singly.total)
 
 
 def test_token_buckets_end_at_the_longest_request() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.simulator.stepwise import Stepwise
 from warmroute.simulator.fits import timing
 from warmroute.simulator.model import (
     EngineConfig,
@@ -18,6 +21,7 @@ from warmroute.simulator.model import (
     Request,
     RequestTooLongError,
     State,
+    Steps,
 )
 
 
@@ -127,7 +131,7 @@ def test_no_step_exceeds_the_token_budget() -> None:
     steps: list[int] = []
     model = EngineModel(
         EngineConfig(max_batched_tokens=512),
-        on_step=lambda _, prefill, decodes: steps.append(prefill + decodes),
+        lambda ended: steps.append(ended.prefill_tokens + ended.decodes),
     )
     for index in range(8):
         model.submit(prompt(index, 1_300, output=30), index * 0.05)
@@ -234,6 +238,67 @@ REQUESTS = st.lists(
     ),
     max_size=25,
 )
+
+
+def run_to(model: EngineModel, now: float) -> None:
+    """Advance from milestone to milestone; each reports what happens at that time."""
+    while (at := model.next_milestone_at()) is not None and at <= now:
+        assert all(event.at == pytest.approx(at, rel=1e-9) for event in model.advance(at))
+    assert not model.advance(now)
+
+
+def moments(handle: Handle) -> list[float]:
+    """When it was admitted, got its first token and ended; -1: not."""
+    ended = handle.finished_at if handle.state is State.FINISHED else None
+    return [-1 if at is None else at for at in (handle.scheduled_at, handle.first_token_at, ended)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    REQUESTS, st.integers(500, 900), st.integers(1, 6), st.sampled_from([16, 64, 8192]), st.integers(1, 99)
+)
+def test_many_steps_at_once_are_what_single_steps_are(
+    requests: list[tuple[int, int, int, float, float | None]], tokens: int, seqs: int, budget: int, block: int
+) -> None:
+    """Times, tokens, preemptions, hits and steps are those of a scheduler that takes step by step."""
+    config = EngineConfig(
+        num_blocks=-(-tokens // block),
+        block_tokens=block,
+        max_num_seqs=seqs,
+        max_batched_tokens=budget,
+        report_tokens=False,
+    )
+    told: list[Steps] = []
+    model, slow = EngineModel(config, told.append), Stepwise(config)
+    now, plan = 0.0, list[tuple[float, int, Request | int]]()
+    for index, (family, length, output, gap, patience) in enumerate(requests):
+        now += gap
+        plan.append((now, index, prompt(family, length, output * 5, block)))
+        if patience is not None:
+            plan.append((now + patience, index, index))
+    handles: dict[int, tuple[Handle, Handle]] = {}
+    for at, index, what in sorted(plan, key=lambda item: item[:2]):
+        run_to(model, at)
+        slow.run_until(at)
+        model.slowdown = slow.slowdown = 1 + index % 2
+        if isinstance(what, Request):
+            handles[index] = model.submit(what, at), slow.submit(what, at)
+        elif what in handles:
+            model.abort(handles[what][0], at)
+            slow.abort(handles[what][1], at)
+        assert (model.cache.used, model.running) == (slow.cache.used, len(slow.running))
+    run_to(model, inf)
+    slow.run_until(inf)
+    for fast, one in handles.values():
+        names = ("state", "emitted", "preemptions", "cached_tokens")
+        assert all(getattr(fast, name) == getattr(one, name) for name in names)
+        assert moments(fast) == pytest.approx(moments(one), rel=1e-9)
+    single = [
+        (steps.first_seconds + steps.more_seconds * index, steps.prefill_tokens, steps.decodes)
+        for steps in told
+        for index in range(steps.number)
+    ]
+    assert np.array(single) == pytest.approx(np.array(slow.steps), rel=1e-9)
 
 
 @settings(max_examples=80, deadline=None)

@@ -10,7 +10,7 @@ from warmroute.simulator.model import EngineModel
 
 if TYPE_CHECKING:
     from warmroute.replay.fault import Fault
-    from warmroute.simulator.model import EngineConfig
+    from warmroute.simulator.model import EngineConfig, Steps
 
 
 class Engine:
@@ -52,8 +52,8 @@ class Engine:
 
     def _start(self) -> None:
         self.metrics = EngineMetrics(self._config.limit_tokens)
-        self.model = EngineModel(self._config, self._on_step)
+        self.model = EngineModel(self._config, self._on_steps)
 
-    def _on_step(self, seconds: float, prefill_tokens: int, decodes: int) -> None:
-        self.busy_seconds += seconds
-        self.metrics.on_step(seconds, prefill_tokens, decodes)
+    def _on_steps(self, steps: Steps) -> None:
+        self.busy_seconds += steps.seconds
+        self.metrics.on_steps(steps)

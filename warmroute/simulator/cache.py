@@ -33,6 +33,11 @@ class BlockCache:
         return len(self._users) + self._unnamed
 
     @property
+    def room(self) -> int:
+        """Blocks that no running request uses."""
+        return 0 if self.failing else self.num_blocks - self.used
+
+    @property
     def idle(self) -> int:
         """Warm blocks without a user."""
         return len(self._idle)
@@ -54,7 +59,7 @@ class BlockCache:
         """
         names = chain[:matched]
         woken = sum(1 for name in names if name in self._idle)
-        if self.failing or self.num_blocks - self.used - woken < reserve:
+        if self.failing or self.room - woken < reserve:
             return False
         for name in names:
             self._use(name)
@@ -62,7 +67,7 @@ class BlockCache:
 
     def take(self, count: int) -> bool:
         """Take `count` unnamed blocks, evicting the oldest idle ones; False, and none, without room."""
-        if self.failing or self.num_blocks - self.used < count:
+        if self.failing or self.room < count:
             return False
         for _ in range(self.used + len(self._idle) + count - self.num_blocks):
             self._idle.popitem(last=False)

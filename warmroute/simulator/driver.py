@@ -72,7 +72,7 @@ class EngineDriver:
 
     def _start(self) -> None:
         self.metrics = EngineMetrics(self._config.limit_tokens)
-        self.model = EngineModel(self._config, self.metrics.on_step)
+        self.model = EngineModel(self._config, self.metrics.on_steps)
         self.started_at = self._wall()
 
     def now(self) -> float:

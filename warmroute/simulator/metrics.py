@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from warmroute.simulator.model import EngineModel, Handle
+    from warmroute.simulator.model import EngineModel, Handle, Steps
 
 _LATENCY: Final = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
@@ -69,6 +69,19 @@ class Histogram:
         self.counts[bisect_left(self.buckets, value)] += times
         self.total += value * times
 
+    def observe_steps(self, steps: Steps) -> None:
+        """Count the seconds of each step, as often as it has decodes."""
+        first, more, left = steps.first_seconds, steps.more_seconds, steps.number
+        bucket = bisect_left(self.buckets, first)
+        last = bisect_left(self.buckets, first + more * (left - 1))
+        for index in range(bucket, last):
+            # So many are at most as long as the bucket's edge.
+            within = min(int((self.buckets[index] - first) / more) + 1, steps.number) - steps.number + left
+            self.counts[index] += within * steps.decodes
+            left -= within
+        self.counts[last] += left * steps.decodes
+        self.total += steps.seconds * steps.decodes
+
 
 class EngineMetrics:
     """What vLLM counts about finished work; the gauges are read from the model when a page is written."""
@@ -97,11 +110,11 @@ class EngineMetrics:
             "Histogram of new KV tokens computed during prefill (excluding cached tokens).", tokens
         )
 
-    def on_step(self, seconds: float, prefill_tokens: int, decodes: int) -> None:
-        """One step ended. The batch steps without a break, so a decode's step is its inter-token latency."""
-        self.iteration_tokens.observe(prefill_tokens + decodes)
-        if decodes:
-            self.inter_token.observe(seconds, decodes)
+    def on_steps(self, steps: Steps) -> None:
+        """Steps ended. The batch steps without a break, so a decode's step is its inter-token latency."""
+        self.iteration_tokens.observe(steps.prefill_tokens + steps.decodes, steps.number)
+        if steps.decodes:
+            self.inter_token.observe_steps(steps)
 
     def on_first_token(self, handle: Handle) -> None:
         """A request got its first token."""

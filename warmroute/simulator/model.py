@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from math import sqrt
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fleet.errors import WarmrouteError
 from warmroute.simulator.cache import BlockCache
+from warmroute.simulator.decodes import Decodes
 from warmroute.simulator.fits import Timing, pairs, timing
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ class State(Enum):
     ABORTED = "aborted"
 
 
+_OPEN: Final = (State.WAITING, State.RUNNING)
+
+
 @dataclass(slots=True, eq=False)
 class Handle:
     """A submitted request and its progress. Times are on the caller's clock; None: not yet."""
@@ -88,7 +93,9 @@ class Handle:
     """Prompt tokens cached at the first admission."""
     emitted: int = 0
     preemptions: int = 0
-    # The scheduler's own:
+    # The scheduler's own. While a request decodes, `computed` and `emitted` are of its last report or block.
+    number: int = 0  # in order of admission
+    since: int | None = None  # step of its first token, had it decoded without a break; None: it does not
     computed: int = 0
     named: int = 0  # of the chain's blocks, how many it uses
     unnamed: int = 0
@@ -128,30 +135,61 @@ class Counters:
     generated: int = 0
 
 
-class _Step(NamedTuple):
-    ends_at: float
-    seconds: float
-    work: list[tuple[Handle, int]]
+class Steps(NamedTuple):
+    """Steps in a row with one batch."""
+
+    number: int
+    first_seconds: float
+    more_seconds: float
+    """By which each step is longer than the one before it."""
     prefill_tokens: int
+    """Of each step."""
     decodes: int
-    milestone: bool
+    """Tokens that a step gives to decoding requests."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps together."""
+        return self.number * (self.first_seconds + self.more_seconds * (self.number - 1) / 2)
+
+    def within(self, seconds: float) -> int:
+        """Return how many of them end within so long, one or more."""
+        if self.seconds <= seconds:
+            return self.number
+        # The root of first * n + more * n * (n - 1) / 2 = seconds, in the form without cancellation.
+        linear = self.first_seconds - self.more_seconds / 2
+        root = sqrt(linear * linear + 2 * self.more_seconds * seconds)
+        number = max(1, int(2 * seconds / (linear + root)))
+        while number > 1 and self._replace(number=number).seconds > seconds:
+            number -= 1
+        return number
+
+
+class _Step(NamedTuple):
+    starts_at: float
+    ends_at: float
+    prefills: list[tuple[Handle, int]]
+    slowdown: float
+    sums: Steps
 
 
 class EngineModel:
-    """One engine replica. `on_step(seconds, prefill_tokens, decodes)` is called at the end of each step."""
+    """One engine replica. `on_steps` is called with the steps that have ended."""
 
-    def __init__(
-        self, config: EngineConfig, on_step: Callable[[float, int, int], None] | None = None
-    ) -> None:
+    def __init__(self, config: EngineConfig, on_steps: Callable[[Steps], None] | None = None) -> None:
         self.config = config
         self.cache = BlockCache(config.num_blocks)
         self.counters = Counters()
         self.slowdown = 1.0
         """Factor on the duration of the steps that start from now on."""
-        self._on_step = on_step
+        self._on_steps = on_steps
         self._random = Random(config.seed)
         self._waiting: deque[Handle] = deque()
         self._running: list[Handle] = []
+        self._decodes = Decodes(config.block_tokens)
+        self._admitted = 0
+        self._blocked = False
+        """Whether the queue's head stays there until a request leaves or a block gets a name."""
         self._step: _Step | None = None
         self._last_end_at = 0.0
         self._frozen_until = 0.0
@@ -175,9 +213,10 @@ class EngineModel:
 
     def prefill_left(self) -> Iterator[tuple[int, int]]:
         """Yield, for each prompt that is not computed yet, its tokens computed and left."""
-        for handle in (*self._running, *self._waiting):
+        started = () if self._step is None else (handle for handle, _ in self._step.prefills)
+        for handle in (*started, *self._waiting):
             left = handle.request.prompt_tokens - handle.computed
-            if handle.first_token_at is None and left > 0:
+            if handle.first_token_at is None and handle.state in _OPEN and left > 0:
                 yield handle.computed, left
 
     def submit(self, request: Request, now: float) -> Handle:
@@ -204,6 +243,7 @@ class EngineModel:
             self._release(handle)
         else:
             return
+        self._blocked = False
         handle.state = State.ABORTED
         handle.finished_at = now
         self.counters.aborted_requests += 1
@@ -216,17 +256,22 @@ class EngineModel:
     def next_milestone_at(self) -> float | None:
         """Time of the next first token or end at the current step times; before it only more tokens come."""
         step = self._step
-        if step is None or step.milestone or self._waiting or not self._running:
+        if step is None or not self._settled(step):
             return self.next_event_at()
-        left = min(handle.request.output_tokens - handle.emitted for handle in self._running)
-        return step.ends_at + (left - 1) * step.seconds
+        count, decodes = self._decodes.steps_to_end(), self._decodes.count
+        if self.cache.room < decodes * (count // self.config.block_tokens + 1):
+            # A preemption may come first; it makes steps shorter.
+            count = max(1, min(count, self._decodes.quiet_steps()))
+        return step.starts_at + step.sums._replace(number=count).seconds
 
     def advance(self, now: float) -> list[Event]:
         """Run up to `now` and return the events since the last call, each with its own time."""
         self._run_until(now)
         if self.config.report_tokens:
             for handle in self._running:
-                self._report(handle, self._last_end_at)
+                if handle.since is not None:
+                    self._decodes.settle(handle)
+                    self._report(handle, self._last_end_at)
         events, self._events = self._events, []
         return events
 
@@ -234,6 +279,7 @@ class EngineModel:
         """Let every allocation of blocks fail, or heal that."""
         self._run_until(now)
         self.cache.failing = failing
+        self._blocked = False
         self._start_step(now)
 
     def freeze(self, now: float, until: float) -> None:
@@ -247,55 +293,74 @@ class EngineModel:
         """Forget the warm blocks that no running request uses."""
         self._run_until(now)
         self.cache.drop_idle()
+        self._blocked = False
 
     def _run_until(self, now: float) -> None:
         while self._step is not None and self._step.ends_at <= now:
-            ended = self._step
+            step = self._step
+            if self._settled(step) and not self.config.jitter_ratio:
+                step = self._longer(step, now)
             self._step = None
-            self._finish_step(ended)
-            self._start_step(ended.ends_at)
+            self._finish_step(step)
+            self._start_step(step.ends_at)
+
+    def _settled(self, step: _Step) -> bool:
+        """Whether the steps after this one have the same work, until a decoding request needs something."""
+        same = step.sums.decodes == self._decodes.count and step.slowdown == self.slowdown
+        return same and not step.prefills and (self._blocked or not self._waiting)
+
+    def _longer(self, step: _Step, now: float) -> _Step:
+        """Return the step together with the quiet ones after it that end by `now`."""
+        quiet = step.sums._replace(number=max(1, self._decodes.quiet_steps()))
+        sums = quiet._replace(number=quiet.within(now - step.starts_at))
+        return step._replace(ends_at=step.starts_at + sums.seconds, sums=sums)
 
     def _start_step(self, at: float) -> None:
         if self._step is not None or not (self._running or self._waiting):
             return
         at = max(at, self._frozen_until)
-        work: list[tuple[Handle, int]] = []
-        budget = self._schedule_running(work)
-        if budget >= 0:
-            self._schedule_waiting(work, budget, at)
-        if work:
-            self._step = self._timed(work, at)
+        prefills: list[tuple[Handle, int]] = []
+        budget = self._schedule_running(prefills)
+        if budget > 0 and self._waiting and not self._blocked:
+            self._schedule_waiting(prefills, budget, at)
+        if prefills or self._decodes.count:
+            self._step = self._timed(prefills, at)
 
-    def _schedule_running(self, work: list[tuple[Handle, int]]) -> int:
+    def _schedule_running(self, prefills: list[tuple[Handle, int]]) -> int:
         """Return the budget left, or -1 after a preemption: then no new request is admitted."""
-        budget = self.config.max_batched_tokens
-        preempted, index, running = False, 0, self._running
-        while index < len(running) and budget > 0:
-            handle = running[index]
-            tokens = handle.request.prompt_tokens + handle.emitted - handle.computed
-            if tokens > budget:
-                tokens = budget
-            if not self._grow(handle, handle.computed + tokens):
-                # The victim is the youngest, at last the handle itself; it has no work in this step yet.
+        running, preempted = self._running, self.counters.preempted_requests
+        for handle in self._decodes.growing():
+            # The victim is the youngest, at last the handle itself; it has no work in this step yet.
+            while handle.since is not None and not self._grow(handle, handle.computed + 1):
                 self._preempt(running.pop())
-                preempted = True
-                continue
-            work.append((handle, tokens))
-            budget -= tokens
-            index += 1
-        return -1 if preempted else budget
+        budget = self.config.max_batched_tokens - self._decodes.count
+        # A prompt that is computed in part is the youngest: until it is complete it uses up the budget.
+        if running and running[-1].since is None and budget > 0:
+            handle = running[-1]
+            tokens = min(handle.request.prompt_tokens + handle.emitted - handle.computed, budget)
+            if self._grow(handle, handle.computed + tokens):
+                prefills.append((handle, tokens))
+                budget -= tokens
+            else:
+                self._preempt(running.pop())
+        return budget if self.counters.preempted_requests == preempted else -1
 
-    def _schedule_waiting(self, work: list[tuple[Handle, int]], budget: int, at: float) -> None:
+    def _schedule_waiting(self, prefills: list[tuple[Handle, int]], budget: int, at: float) -> None:
         config, cache = self.config, self.cache
-        while self._waiting and budget > 0 and len(self._running) < config.max_num_seqs:
+        while self._waiting and budget > 0:
             handle = self._waiting[0]
             request, total = handle.request, handle.request.prompt_tokens + handle.emitted
             # The last token is always computed: it yields the next one.
             matched = cache.match(request.chain, (total - 1) // config.block_tokens)
-            if not cache.admit(request.chain, matched, -(-total // config.block_tokens) - matched):
+            reserve = -(-total // config.block_tokens) - matched
+            full = len(self._running) == config.max_num_seqs
+            if full or not cache.admit(request.chain, matched, reserve):
+                self._blocked = True
                 return
             self._waiting.popleft()
             self._running.append(handle)
+            self._admitted += 1
+            handle.number = self._admitted
             handle.state = State.RUNNING
             handle.named = matched
             handle.computed = matched * config.block_tokens
@@ -307,7 +372,7 @@ class EngineModel:
             tokens = min(total - handle.computed, budget)
             if not self._grow(handle, handle.computed + tokens):
                 raise AssertionError("admission reserved these blocks")
-            work.append((handle, tokens))
+            prefills.append((handle, tokens))
             budget -= tokens
 
     def _grow(self, handle: Handle, tokens: int) -> bool:
@@ -328,8 +393,11 @@ class EngineModel:
             self.cache.name(chain[index])
             handle.named += 1
             handle.unnamed -= 1
+            self._blocked = False
 
     def _release(self, handle: Handle) -> None:
+        if handle.since is not None:
+            self._decodes.leave(handle)
         self._name_full(handle, handle.computed)
         self.cache.release(handle.request.chain[: handle.named], handle.unnamed)
         handle.named = handle.unnamed = handle.computed = 0
@@ -339,29 +407,29 @@ class EngineModel:
         handle.state = State.WAITING
         handle.preemptions += 1
         self.counters.preempted_requests += 1
+        self._blocked = False
         self._waiting.appendleft(handle)
 
-    def _timed(self, work: list[tuple[Handle, int]], at: float) -> _Step:
-        kv_tokens = prefill_tokens = attention = decodes = 0
-        milestone = False
-        for handle, tokens in work:
-            computed, emitted = handle.computed, handle.emitted
-            if emitted and tokens == 1:
-                decodes += 1
-                kv_tokens += computed
-                milestone = milestone or emitted + 1 == handle.request.output_tokens
-            else:
-                prefill_tokens += tokens
-                attention += pairs(computed, tokens)
-                milestone = True
-        seconds = self.config.timing.step(len(work), kv_tokens, prefill_tokens, attention) * self.slowdown
+    def _timed(self, prefills: list[tuple[Handle, int]], at: float) -> _Step:
+        decodes, timing = self._decodes, self.config.timing
+        tokens = sum(tokens for _, tokens in prefills)
+        attention = sum(pairs(handle.computed, tokens) for handle, tokens in prefills)
+        factor = slowdown = self.slowdown
         if self.config.jitter_ratio:
-            seconds *= 1 + self.config.jitter_ratio * self._random.uniform(-1, 1)
-        return _Step(at + seconds, seconds, work, prefill_tokens, decodes, milestone)
+            factor *= 1 + self.config.jitter_ratio * self._random.uniform(-1, 1)
+        seconds = timing.step(len(prefills) + decodes.count, decodes.kv_tokens, tokens, attention) * factor
+        more_seconds = timing.kv_token_seconds * decodes.count * factor
+        sums = Steps(1, seconds, more_seconds, tokens, decodes.count)
+        return _Step(at, at + seconds, prefills, slowdown, sums)
 
     def _finish_step(self, step: _Step) -> None:
         at = self._last_end_at = step.ends_at
-        for handle, tokens in step.work:
+        decodes = self._decodes
+        self.counters.generated += step.sums.number * decodes.count
+        decodes.advance(step.sums.number)
+        for handle in decodes.ended():
+            self._finish(handle, at)
+        for handle, tokens in step.prefills:
             if handle.state is not State.RUNNING:
                 continue  # aborted meanwhile
             request = handle.request
@@ -378,12 +446,15 @@ class EngineModel:
                 self._events.append(Event(EventKind.FIRST_TOKEN, handle, at, 1))
             if handle.emitted == request.output_tokens:
                 self._finish(handle, at)
-        if self._on_step is not None:
-            self._on_step(step.seconds, step.prefill_tokens, step.decodes)
+            else:
+                decodes.join(handle)
+        if self._on_steps is not None:
+            self._on_steps(step.sums)
 
     def _finish(self, handle: Handle, at: float) -> None:
         self._running.remove(handle)
         self._release(handle)
+        self._blocked = False
         handle.state = State.FINISHED
         handle.finished_at = at
         self.counters.finished_requests += 1
