@@ -22,6 +22,7 @@ class Stepwise:
         self.waiting: list[Handle] = []
         self.running: list[Handle] = []
         self.work: list[tuple[Handle, int]] = []
+        self.starts_at = 0.0
         self.ends_at: float | None = None
         self.steps: list[tuple[float, int, int]] = []
 
@@ -30,7 +31,7 @@ class Stepwise:
         self.run_until(now)
         handle = Handle(request, now)
         self.waiting.append(handle)
-        self._start(now)
+        self._start(now, now)
         return handle
 
     def abort(self, handle: Handle, now: float) -> None:
@@ -44,7 +45,7 @@ class Stepwise:
         else:
             return
         handle.state = State.ABORTED
-        self._start(now)
+        self._start(now, now)
 
     def run_until(self, now: float) -> None:
         """Finish the steps that end by `now`."""
@@ -53,7 +54,7 @@ class Stepwise:
             for handle, tokens in self.work:
                 if handle.state is State.RUNNING:
                     self._finish(handle, tokens, at)
-            self._start(at)
+            self._start(at, self.starts_at)
 
     def _finish(self, handle: Handle, tokens: int, at: float) -> None:
         handle.computed += tokens
@@ -67,10 +68,11 @@ class Stepwise:
                 self.running.remove(handle)
                 self._release(handle)
 
-    def _start(self, at: float) -> None:
+    def _start(self, at: float, arrived_by: float) -> None:
         if self.ends_at is not None:
             return
         self.work = []
+        arrived_by = arrived_by if self.running else at
         budget, preempted, index = self.config.max_batched_tokens, False, 0
         while index < len(self.running) and budget:
             handle = self.running[index]
@@ -84,6 +86,8 @@ class Stepwise:
                 self._preempt(self.running.pop())
         while self.waiting and budget and not preempted and len(self.running) < self.config.max_num_seqs:
             handle, block = self.waiting[0], self.config.block_tokens
+            if handle.arrived_at > arrived_by:
+                break
             total = handle.request.prompt_tokens + handle.emitted
             matched = self.cache.match(handle.request.chain, (total - 1) // block)
             if not self.cache.admit(handle.request.chain, matched, -(-total // block) - matched):
@@ -106,7 +110,7 @@ class Stepwise:
         attention = sum(pairs(h.computed, n) for h, n in prefills)
         seconds = self.config.timing.step(len(self.work), read, tokens, attention) * self.slowdown
         self.steps.append((seconds, tokens, len(self.work) - len(prefills)))
-        self.ends_at = at + seconds
+        self.starts_at, self.ends_at = at, at + seconds
 
     def _grow(self, handle: Handle, tokens: int) -> bool:
         total = handle.computed + tokens

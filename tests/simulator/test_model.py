@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.errors import WarmrouteError
 from tests.simulator.stepwise import Stepwise
 from warmroute.simulator.fits import timing
 from warmroute.simulator.model import (
@@ -126,11 +127,41 @@ def test_the_batch_is_limited_and_the_queue_is_fifo() -> None:
     assert starts[5] > starts[0]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("async_scheduling", "steps"), [(True, 2), (False, 1)])
+def test_a_request_waits_for_batches_already_chosen(async_scheduling: bool, steps: int) -> None:
+    """One that comes during a step joins the step after the next: the next is chosen by then."""
+    ends: list[float] = []
+    model = EngineModel(EngineConfig(async_scheduling=async_scheduling))
+    model.submit(prompt(1, 64, output=10), 0.0)
+    late = model.submit(prompt(2, 64), 0.001)
+    while late.scheduled_at is None:
+        ends.append(model.next_event_at() or 0.0)
+        model.advance(ends[-1])
+    assert len(ends) == steps
+    assert late.scheduled_at == ends[-1]
+
+
+def test_a_request_alone_does_not_wait_for_an_aborted_batch() -> None:
+    """The batch that was chosen ahead has nobody left."""
+    model = EngineModel(EngineConfig())
+    first = model.submit(prompt(1, 64, output=10), 0.0)
+    second = model.submit(prompt(2, 64), 0.001)
+    model.abort(first, 0.002)
+    drain(model)
+    assert second.state is State.FINISHED
+
+
+def test_a_budget_below_the_batch_is_refused() -> None:
+    """Each decoding request needs a token of every step."""
+    with pytest.raises(WarmrouteError, match="max_batched_tokens is 100; allowed: at least max_num_seqs"):
+        EngineConfig(max_num_seqs=101, max_batched_tokens=100)
+
+
 def test_no_step_exceeds_the_token_budget() -> None:
     """Prefill and decode share max_batched_tokens."""
     steps: list[int] = []
     model = EngineModel(
-        EngineConfig(max_batched_tokens=512),
+        EngineConfig(max_num_seqs=64, max_batched_tokens=512),
         lambda ended: steps.append(ended.prefill_tokens + ended.decodes),
     )
     for index in range(8):

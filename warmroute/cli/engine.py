@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--speed-up", type=float, default=1.0, help="divides every duration")
     parser.add_argument("--blocks", type=int, default=43_750, help="KV blocks")
     parser.add_argument("--block-tokens", type=int, default=16, help="tokens of a block")
-    parser.add_argument("--max-num-seqs", type=int, default=256, help="requests in a batch")
+    parser.add_argument("--max-num-seqs", type=int, default=1024, help="requests in a batch")
     parser.add_argument("--max-batched-tokens", type=int, default=8192, help="tokens of a step")
     parser.add_argument("--jitter", type=float, default=0.02, help="share by which steps vary")
     parser.add_argument("--seed", type=int, default=0, help="fixes the jitter and the generated text")
