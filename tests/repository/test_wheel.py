@@ -22,7 +22,7 @@ DATA = {
     "warmroute/demo/data/NOTICE",
     "warmroute/demo/data/conversation_excerpt.jsonl",
     "warmroute/simulator/data/NOTICE",
-    "warmroute/simulator/data/derived_fits.json",
+    "warmroute/simulator/data/fits.json",
 }
 
 

@@ -17,9 +17,9 @@ def test_solo_prefill_is_near_the_measured_time(tokens: int, measured_ms: float)
 
 @pytest.mark.parametrize("name", fit_names())
 def test_prefill_is_superlinear_for_long_prompts(name: str) -> None:
-    """Four times the tokens take more than four times as long."""
+    """Four times the tokens take more than four times as long, with windows in half the layers too."""
     fit = timing(name)
-    assert fit.prefill(32_768) > 4.3 * fit.prefill(8_192)
+    assert fit.prefill(32_768) > 4.1 * fit.prefill(8_192)
 
 
 def test_a_lone_decode_costs_what_the_reference_says() -> None:

@@ -1,24 +1,21 @@
-"""Duration of an engine's step: measured fits, read from `data/derived_fits.json`.
+"""Duration of an engine's step: constants of measured engines, in `data/fits.json`.
 
-`data/NOTICE` states where the numbers come from.
+`python -m bench.engine_model --fit` writes them; `data/NOTICE` states where the measured times come from.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fleet.errors import WarmrouteError
 
 DEFAULT_FIT: Final = "h100_sxm/tp4"
-_REFERENCE_FIT: Final = "h100_sxm/tp4"
-_SOLO_SECTION: Final = "aisimulate_predict_h100_70b_fp8_vllm_conc1"
-_SOLO_SYSTEM: Final = "h100_sxm"
 _FITTED_CHUNK_TOKENS: Final = 8192
-"""The step's token budget under which the solo times to first token are read."""
+"""The step's token budget under which the rows were measured."""
 
 
 class UnknownFitError(WarmrouteError):
@@ -79,55 +76,21 @@ def pairs(start: int, tokens: int) -> int:
 
 
 def fit_names() -> tuple[str, ...]:
-    """Names that `timing` knows."""
-    return tuple(_document()["fits"])
+    """Names that `timing` knows: GPU, model and tensor parallelism; without a model, Llama-3.1-70B in FP8."""
+    return tuple(_constants())
 
 
 @cache
 def timing(name: str = DEFAULT_FIT) -> Timing:
-    """Return the fit called `name`; raise UnknownFitError for a name that is not there.
-
-    The attention term is the least-squares factor of what the solo times to first token need beyond the
-    linear part. Where no solo times exist (H200, TP2) it is that of H100 TP4, scaled by the prefill rates.
-    """
-    fits = _document()["fits"]
+    """Return the fit called `name`; raise UnknownFitError for a name that is not there."""
+    fits = _constants()
     if name not in fits:
         raise UnknownFitError(f"no fit is called {name!r}; there are {', '.join(fits)}")
-    linear = _linear(fits[name])
-    solo = _solo_seconds(name)
-    if solo:
-        return replace(linear, attention_pair_seconds=_attention(linear, solo))
-    reference = timing(_REFERENCE_FIT)
-    ratio = linear.prefill_token_seconds / reference.prefill_token_seconds
-    return replace(linear, attention_pair_seconds=reference.attention_pair_seconds * ratio)
-
-
-def _linear(fit: dict[str, float]) -> Timing:
-    return Timing(
-        step_seconds=fit["a_ms"] / 1e3,
-        sequence_seconds=fit["b_ms_per_seq"] / 1e3,
-        kv_token_seconds=fit["d_ns_per_kv_tok"] / 1e9,
-        prefill_token_seconds=1 / fit["prefill_tok_s"],
-        attention_pair_seconds=0.0,
-    )
-
-
-def _solo_seconds(name: str) -> dict[int, float]:
-    system, _, parallel = name.partition("/")
-    if system != _SOLO_SYSTEM:
-        return {}
-    predicted = _document()[_SOLO_SECTION].get(parallel, {}).get("ttft_ms", {})
-    return {int(tokens): ms / 1e3 for tokens, ms in predicted.items()}
-
-
-def _attention(linear: Timing, solo: dict[int, float]) -> float:
-    """Least squares through the origin: sum(rest * pairs) / sum(pairs ** 2)."""
-    over = sum((seconds - linear.prefill(tokens)) * pairs(0, tokens) for tokens, seconds in solo.items())
-    return max(0.0, over / sum(pairs(0, tokens) ** 2 for tokens in solo))
+    return Timing(**fits[name])
 
 
 @cache
-def _document() -> dict[str, Any]:
-    text = (Path(__file__).parent / "data" / "derived_fits.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def _constants() -> dict[str, dict[str, float]]:
+    text = (Path(__file__).parent / "data" / "fits.json").read_text(encoding="utf-8")
+    constants: dict[str, dict[str, float]] = json.loads(text)
+    return constants
