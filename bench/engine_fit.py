@@ -8,7 +8,8 @@ of the mean.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
@@ -36,6 +37,8 @@ _FIRST_TOKEN_ERROR: Final = 0.1
 _TOKEN_ERROR: Final = 0.05
 """Relative errors that weigh the same: times between tokens vary less from run to run."""
 _PRIOR_ERROR: Final = 0.3
+_DIFFERENCE: Final = 0.02
+_MOST_MOVE: Final = 0.7
 _MEMORY_SHARE: Final = 0.8
 _COMPUTE_SHARE: Final = 0.6
 """Of the peak, what attention reaches: AIConfigurator's factor, and FlashAttention's figures on H100."""
@@ -94,6 +97,14 @@ class Row:
         return f"{self.system}/{model}tp{self.tp}"
 
 
+class Load(NamedTuple):
+    """Clients of one engine; each sends the next request once its last one has ended."""
+
+    config: EngineConfig
+    clients: int
+    requests: tuple[Request, ...]
+
+
 class Times(NamedTuple):
     """Mean seconds to the first token, and by token after it."""
 
@@ -126,31 +137,36 @@ def kv_tokens(row: Row) -> int:
     return int(((0.9 * gpu.memory - 4e9) * row.tp - model.weight_bytes) / model.kv_bytes)
 
 
-def predict(timing: Timing, row: Row, seed: int = 1) -> Times:
-    """Run a row's load through the engine model."""
+def load_of(row: Row) -> Load:
+    """Return what a row's clients send to its engine."""
+    draw = Random(1)
+
+    def length(tokens: int) -> int:
+        return draw.randint(int(SHORTEST * tokens), tokens)
+
     config = EngineConfig(
-        timing=timing,
-        num_blocks=kv_tokens(row) // _BLOCK_TOKENS,
-        block_tokens=_BLOCK_TOKENS,
-        report_tokens=False,
+        num_blocks=kv_tokens(row) // _BLOCK_TOKENS, block_tokens=_BLOCK_TOKENS, report_tokens=False
     )
-    model, draw = EngineModel(config), Random(seed)
-    arrivals = [0.0] * row.concurrency
-    left = REQUESTS_PER_CLIENT * row.concurrency
+    requests = [
+        Request(length(row.prompt_tokens), length(row.output_tokens))
+        for _ in range(REQUESTS_PER_CLIENT * row.concurrency)
+    ]
+    return Load(config, row.concurrency, tuple(requests))
+
+
+def predict(timing: Timing, load: Load) -> Times:
+    """Run a load through the engine model."""
+    model = EngineModel(replace(load.config, timing=timing))
+    arrivals, left = [0.0] * load.clients, deque(load.requests)
     handles = []
     while left or model.next_event_at() is not None:
         at = model.next_milestone_at()
         if arrivals and (at is None or arrivals[0] <= at):
-            prompt, output = (
-                draw.randint(int(SHORTEST * tokens), tokens)
-                for tokens in (row.prompt_tokens, row.output_tokens)
-            )
-            handles.append(model.submit(Request(prompt, output), heappop(arrivals)))
-            left -= 1
+            handles.append(model.submit(left.popleft(), heappop(arrivals)))
         else:
             assert at is not None
             ended = sum(event.kind is EventKind.FINISHED for event in model.advance(at))
-            for _ in range(min(ended, left - len(arrivals))):
+            for _ in range(min(ended, len(left) - len(arrivals))):
                 heappush(arrivals, at + CLIENT_SECONDS)
     times = [(h.arrived_at, h.first_token_at, h.finished_at, h.emitted) for h in handles]
     arrived, first, ended_at, emitted = np.array(times, np.float64).T
@@ -174,24 +190,31 @@ def first_guess(row: Row) -> Timing:
     )
 
 
-def fit(rows: Sequence[Row]) -> Timing:
+def fit(guess: Timing, loads: Sequence[Load], times: Sequence[Times]) -> Timing:
     """Return the constants with the least squares of the relative errors, large ones counted less.
 
-    Gauss-Newton in logarithms, with differences for derivatives. The time to read a token's KV and that of a
-    pair in attention follow from the hardware; rows move them as far as they are worth more than 30 %.
+    Gauss-Newton in logarithms, with differences for derivatives. The guess is good for the time to read a
+    token's KV and for that of a pair in attention, which follow from the hardware: they move from it only as
+    far as the errors are worth it.
     """
-    guess = np.log(_constants(first_guess(rows[0])))
-    at = guess.copy()
+    begin = np.log(_constants(guess))
+    at = begin.copy()
     prior = np.array([0.0, 0.0, 1.0, 0.0, 1.0]) / _PRIOR_ERROR + 0.1
     for _ in range(_ROUNDS):
-        errors = _errors(at, rows)
-        slopes = np.array([(_errors(at + step, rows) - errors) / 0.02 for step in 0.02 * np.eye(at.size)])
+        errors = _errors(at, loads, times)
+        moved = np.array([_errors(at + step, loads, times) for step in _DIFFERENCE * np.eye(at.size)])
+        slopes = (moved - errors).T / _DIFFERENCE
         weight = np.minimum(1.0, 2.0 / np.maximum(np.abs(errors), 1e-9)) ** 0.5
-        left = np.vstack([slopes.T * weight[:, None], np.diag(prior)])
-        right = np.concatenate([-errors * weight, prior * (guess - at)])
-        move = np.linalg.lstsq(left, right, rcond=None)[0]
-        at += np.clip(move, -0.7, 0.7)
+        left = np.vstack([slopes * weight[:, None], np.diag(prior)])
+        right = np.concatenate([-errors * weight, prior * (begin - at)])
+        at += np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -_MOST_MOVE, _MOST_MOVE)
     return Timing(*(float(f"{value:.4g}") for value in np.exp(at)))
+
+
+def fit_rows(rows: Sequence[Row]) -> Timing:
+    """Return the constants of one pair's rows."""
+    times = [Times(row.first_token_seconds, row.token_seconds) for row in rows]
+    return fit(first_guess(rows[0]), [load_of(row) for row in rows], times)
 
 
 def _constants(timing: Timing) -> list[float]:
@@ -204,13 +227,10 @@ def _constants(timing: Timing) -> list[float]:
     ]
 
 
-def _errors(logarithms: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.float64]:
+def _errors(
+    logarithms: NDArray[np.float64], loads: Sequence[Load], times: Sequence[Times]
+) -> NDArray[np.float64]:
     timing = Timing(*np.exp(logarithms).tolist())
-    errors = []
-    for row in rows:
-        times = predict(timing, row)
-        errors += [
-            np.log(times.first_token / row.first_token_seconds) / _FIRST_TOKEN_ERROR,
-            np.log(times.token / row.token_seconds) / _TOKEN_ERROR,
-        ]
-    return np.array(errors)
+    predicted = np.array([predict(timing, load) for load in loads])
+    errors: NDArray[np.float64] = np.log(predicted / np.array(times)) / (_FIRST_TOKEN_ERROR, _TOKEN_ERROR)
+    return errors.ravel()

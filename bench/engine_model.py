@@ -1,7 +1,7 @@
 """The engine model against measured engines: errors on rows that its constants do not come from.
 
-The rows (`bench/data/engine_model`) are mean times of vLLM under a closed loop of clients. Every second row of
-a GPU, model and parallelism gives the constants, the others check them. For two GPUs, constants from short
+The rows (`bench/data/engine_model`) are mean times of vLLM under a closed loop of clients. Every second row
+of a GPU, model and parallelism gives the constants, the others check them. For two GPUs, constants from short
 prompts alone predict long ones as well. The reference has no engine model: linear formulas of concurrency and
 lengths, fitted to the same rows. `--fit` writes the constants into `warmroute/simulator/data/fits.json`.
 """
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bench.engine_fit import fit, parts, predict, read_rows
+from bench import engine_live
+from bench.engine_fit import fit_rows, load_of, parts, predict, read_rows
 from warmroute.demo import report
 from warmroute.simulator import fits
 from warmroute.simulator.fits import timing
@@ -51,13 +52,14 @@ def main() -> int:
     """Fit, or compare."""
     parser = argparse.ArgumentParser(prog="python -m bench.engine_model", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--live", action="store_true", help="also a llama.cpp on this machine; minutes")
     parser.add_argument("--fit", action="store_true", help="write the constants, then compare")
     args = parser.parse_args()
     rows = read_rows()
     if args.fit:
         constants = {}
         for name, measured in rows.items():
-            constants[name] = asdict(fit(parts(measured)[0]))
+            constants[name] = asdict(fit_rows(parts(measured)[0]))
             report.progress(f"{name}: {constants[name]}")
         FITS.write_text(json.dumps(constants, indent=1) + "\n", encoding="utf-8")
         fits._constants.cache_clear()
@@ -87,28 +89,30 @@ def main() -> int:
         "linear": figures(beyond_reference),
         "rows": len(beyond.token),
     }
+    if args.live:
+        result["llama_cpp"] = engine_live.check()
     return report.finish(result, list(targets(all_ours, beyond)), as_json=args.json)
 
 
-def compared(constants: Timing, known: Sequence[Row], check: Sequence[Row]) -> tuple[Errors, Errors]:
-    """Return the errors on rows of the engine model, and of linear formulas fitted to the known rows."""
+def compared(constants: Timing, fitted: Sequence[Row], check: Sequence[Row]) -> tuple[Errors, Errors]:
+    """Return the errors on rows of the engine model, and of linear formulas fitted to the fitted rows."""
     times = np.array([(row.first_token_seconds, row.token_seconds) for row in check])
-    model = np.array([predict(constants, row) for row in check])
+    model = np.array([predict(constants, load_of(row)) for row in check])
     by_model = np.abs(model / times - 1).T
-    first = linear(known, check, "first_token_seconds")
-    token = linear(known, check, "token_seconds")
+    first = linear(fitted, check, "first_token_seconds")
+    token = linear(fitted, check, "token_seconds")
     return Errors(*by_model), Errors(np.abs(first / times[:, 0] - 1), np.abs(token / times[:, 1] - 1))
 
 
 def longer(measured: Sequence[Row]) -> tuple[Errors, Errors]:
     """Return the errors on the longest prompts, with constants from the others alone."""
     most = max(row.prompt_tokens for row in measured)
-    known = [row for row in measured if row.prompt_tokens < most]
+    fitted = [row for row in measured if row.prompt_tokens < most]
     check = [row for row in measured if row.prompt_tokens == most]
-    return compared(fit(known), known, check)
+    return compared(fit_rows(fitted), fitted, check)
 
 
-def linear(known: Sequence[Row], check: Sequence[Row], of: str) -> NDArray[np.float64]:
+def linear(fitted: Sequence[Row], check: Sequence[Row], of: str) -> NDArray[np.float64]:
     """Predict rows from others by 1, concurrency, prompt, and concurrency times each length."""
 
     def inputs(rows: Sequence[Row]) -> NDArray[np.float64]:
@@ -125,8 +129,8 @@ def linear(known: Sequence[Row], check: Sequence[Row], of: str) -> NDArray[np.fl
             ]
         )
 
-    target = np.array([getattr(row, of) for row in known])
-    weights = np.linalg.lstsq(inputs(known) / target[:, None], np.ones(len(known)), rcond=None)[0]
+    target = np.array([getattr(row, of) for row in fitted])
+    weights = np.linalg.lstsq(inputs(fitted) / target[:, None], np.ones(len(fitted)), rcond=None)[0]
     predicted: NDArray[np.float64] = inputs(check) @ weights
     return predicted
 

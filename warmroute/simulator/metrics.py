@@ -75,7 +75,7 @@ class Histogram:
         bucket = bisect_left(self.buckets, first)
         last = bisect_left(self.buckets, first + more * (left - 1))
         for index in range(bucket, last):
-            # So many are at most as long as the bucket's edge.
+            # The steps at most as long as the bucket's edge.
             within = min(int((self.buckets[index] - first) / more) + 1, steps.number) - steps.number + left
             self.counts[index] += within * steps.decodes
             left -= within
