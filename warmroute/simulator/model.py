@@ -384,7 +384,8 @@ class EngineModel:
         self._run_until(now)
         self._frozen_until = until
         if self._step is not None:
-            self._step = self._step._replace(ends_at=self._step.ends_at + until - now)
+            step, later = self._step, until - now
+            self._step = step._replace(starts_at=step.starts_at + later, ends_at=step.ends_at + later)
 
     def reset_cache(self, now: float) -> None:
         """Forget the warm blocks that no running request uses."""
