@@ -14,21 +14,18 @@ from fleet.codec import decode_loads
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.gpu.reading import GpuReading, NodeReading
 from fleet.settings.load import parse_settings
-from fleet.signals import SignalTable, Source, valid_values
+from fleet.signals import SignalTable, valid_values
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2
 from xds_server.access_log.finished import Finished
 from xds_server.control.service import Broadcast
 from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.envoy.build import build_snapshot
-from xds_server.signals.board import SignalBoard
+from xds_server.signal_path import SignalPath
 from xds_server.signals.gpu.reports import GpuBoard
-from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES
 from xds_server.skew.watch import SkewWatch
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.telemetry.exposition import EndpointExposition
-from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
     import random
@@ -45,8 +42,7 @@ PARTS: Final = 4
 class Site:
     """A fleet at a moment, and what each part of a tick does with it."""
 
-    def __init__(self, endpoints: int, pools: int, draw: random.Random, horizon_seconds: float = 0.0) -> None:
-        """`horizon_seconds` is that of forecasts; 0: none."""
+    def __init__(self, endpoints: int, pools: int, draw: random.Random, strategy: str = "headroom") -> None:
         self.now = 1000.0
         self._draw = draw
         names = [f"pool{number}" for number in range(pools)]
@@ -56,18 +52,12 @@ class Site:
                 for number, name in enumerate(names)
             )
         )
-        self._settings = _settings(self._membership)
+        self._settings = _settings(self._membership, strategy)
         registry = CollectorRegistry()
         signals = self._settings.signals
-        self._finished: list[Finished] = []
         self._values: dict[str, dict[str, float]] = {}
-        self.store = FleetStore()
-        self._pages = SignalBoard()
-        self._pages.follow(self._membership.addresses)
         self._gpus = GpuBoard(signals, self._settings.weights.faults, registry)
-        sources = Sources(self._pages.table, self.store.traffic, lambda: True, self._gpus.signals)
-        self._joiner = SignalJoiner(signals, BLAME_ALL_RETRIES, sources, registry, horizon_seconds)
-        self._weigher = Weigher(self._settings.weights, signals)
+        self._path = SignalPath(self._settings, self._membership, registry, self._gpus.signals)
         self._snapshots = SnapshotStore(16, registry)
         self._broadcast = Broadcast()
         self._skew = SkewWatch(self._settings.skew, signals, registry)
@@ -93,16 +83,16 @@ class Site:
         for node in nodes[number % PARTS :: PARTS]:
             self._gpus.take(node, (), 1, _reading(draw, self.now))
         for endpoint in draw.choices(endpoints, k=REQUESTS_A_TICK):
-            self._joiner.take(_finished(draw, endpoint), self.now)
+            self._path.take(_finished(draw, endpoint), self.now)
         for worker in ("one", "two"):
-            self.store.report(
+            self._path.store.report(
                 worker, [Traffic(e.address, draw.randrange(4), number, number, 1.0) for e in endpoints]
             )
 
     def pages(self) -> None:
         """Take the numbers of the pages that were read since the last tick."""
         for address, values in self._values.items():
-            self._pages.put(address, valid_values(values), self.now, Source.SCRAPE)
+            self._path.put(address, valid_values(values), self.now)
 
     def tick_parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the parts of a tick in their order."""
@@ -121,19 +111,19 @@ class Site:
 
     def exposition(self) -> EndpointExposition:
         """Return what makes the metrics page."""
-        return EndpointExposition(self.store, lambda: self.now)
+        return EndpointExposition(self._path.store, lambda: self.now)
 
     def _take_roster(self) -> None:
         oldest = self.now - self._settings.signals.stale_after_seconds
-        pages = self._pages.table()
+        pages = self._path.board.table()
         asleep_of(pages, oldest)
         unfit_of(pages, pages if self._view is None else self._view.signals, (), oldest)
 
     def _join(self) -> None:
-        self._signals = self._joiner.join(self._membership, self.now, self._weigher.in_use)
+        self._signals = self._path.join(self.now)
 
     def _weigh(self) -> None:
-        self._update = self._weigher.weigh(self._membership, self._signals, self.now)
+        self._update = self._path.weigh(self._signals, self.now)
 
     def _publish(self) -> None:
         update = self._update
@@ -142,8 +132,7 @@ class Site:
             self._snapshots.set(snapshot, None)
 
     def _send(self) -> None:
-        self._view = FleetView(self._membership, self._update.weights, self._signals)
-        self.store.publish(self._view)
+        self._view = self._path.publish(self._update, self._signals)
         self._broadcast.take(self._view)
         self._sent = self._broadcast.loads(self.now)
 
@@ -157,12 +146,13 @@ def _endpoint(number: int, pool: str) -> Endpoint:
     return Endpoint(address, pool, ("m",), "vllm", node=f"node{node}", gpus=(str(gpu),))
 
 
-def _settings(membership: Membership) -> Settings:
+def _settings(membership: Membership, strategy: str) -> Settings:
     pools = [
         {"name": p.name, "endpoints": [{"address": e.address} for e in p.endpoints]} for p in membership.pools
     ]
     listener = {"name": "l", "address": "127.0.0.1:9", "pool": membership.pools[0].name}
-    return parse_settings(json.dumps({"pools": pools, "listeners": [listener]}))
+    written = {"pools": pools, "listeners": [listener], "weights": {"strategy": strategy}}
+    return parse_settings(json.dumps(written))
 
 
 def _page(draw: random.Random, number: int) -> dict[str, float]:
