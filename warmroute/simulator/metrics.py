@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from warmroute.simulator.model import EngineModel, Handle, Steps
 
@@ -56,13 +56,15 @@ class Gauges(NamedTuple):
 class Histogram:
     """Counts per bucket, not yet summed up, and a sum."""
 
-    __slots__ = ("buckets", "counts", "help", "total")
+    __slots__ = ("_lines", "_lines_of", "buckets", "counts", "help", "total")
 
     def __init__(self, text: str, buckets: Sequence[float]) -> None:
         self.help = text
         self.buckets = tuple(buckets)
         self.counts = [0] * (len(buckets) + 1)
         self.total = 0.0
+        self._lines = ""
+        self._lines_of: tuple[object, ...] = ()
 
     def observe(self, value: float, times: int = 1) -> None:
         """Count `value`, as often as `times`."""
@@ -81,6 +83,14 @@ class Histogram:
             left -= within
         self.counts[last] += left * steps.decodes
         self.total += steps.seconds * steps.decodes
+
+    def lines(self, metric: str, labels: str) -> str:
+        """Return its lines of the page: those of the page before while nothing was observed."""
+        lines_of = metric, labels, self.total, *self.counts
+        if lines_of != self._lines_of:
+            self._lines_of = lines_of
+            self._lines = "\n".join(_histogram_lines(metric, self, labels))
+        return self._lines
 
 
 class EngineMetrics:
@@ -150,11 +160,17 @@ class EngineMetrics:
         self.success["abort"] += 1
 
     def page(
-        self, model: EngineModel, model_name: str, started_at: float, gauges: Gauges | None = None
+        self,
+        model: EngineModel,
+        model_name: str,
+        started_at: float,
+        gauges: Gauges | None = None,
+        histograms: Container[str] | None = None,
     ) -> bytes:
         """The page in Prometheus' text format. `started_at` is in seconds of Unix time.
 
-        `gauges` stand in the place of what is true: an engine may tell nonsense.
+        `gauges` stand in the place of what is true: an engine may tell nonsense. With `histograms`, the names
+        without the prefix, the page leaves out all others.
         """
         name = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         labels = f'engine="0",model_name="{name}"'
@@ -172,7 +188,8 @@ class EngineMetrics:
             {f'{labels},finished_reason="{reason}"': count for reason, count in self.success.items()},
         )
         for metric, histogram in self._histograms():
-            lines += _histogram_lines(metric, histogram, labels)
+            if histograms is None or metric in histograms:
+                lines.append(histogram.lines(metric, labels))
         lines.append("")
         return "\n".join(lines).encode()
 
