@@ -7,16 +7,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from prometheus_client import CollectorRegistry
 
 from warmroute.replay.figures import Limits, figures
 from warmroute.replay.policies.policy import Plan
-from warmroute.replay.policies.warmroute import Warmroute, _Sent
+from warmroute.replay.policies.weights import Weights
 from warmroute.replay.run import replay
 from warmroute.replay.trace import MOONCAKE_STEP_SECONDS, Trace, TraceRequest
 from warmroute.simulator.fits import DEFAULT_FIT, timing
 from warmroute.simulator.model import EngineConfig
-from xds_server.signals.forecast.forecaster import SignalForecaster
-from xds_server.weights.weigh import Weigher
+from xds_server.signal_path import SignalPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,33 +30,23 @@ RECORDED: Final = ("queue_depth", "running", "memory_used_ratio")
 _KV_TOKENS: Final = 700_000
 
 
-class _WeightsAlone(Warmroute):
-    """Draws every endpoint by the weights of `predictive`, as Envoy does without ext_proc."""
+class _WeightsAlone(Weights):
+    """The strategy `predictive` alone, with the loads that it had."""
 
     def __init__(self, engines: Sequence[Engine], plan: Plan, horizon_seconds: float) -> None:
         self.samples: list[tuple[float, Any]] = []
-        super().__init__(engines, plan)
-        signals = self.settings.signals.model_copy(update={"scrape_interval_seconds": SCRAPE_SECONDS})
-        weights = self.settings.weights.model_copy(update={"strategy": "predictive"})
-        self.settings = self.settings.model_copy(update={"signals": signals, "weights": weights})
-        self._weigher = Weigher(weights, signals)
-        self._forecaster = SignalForecaster(horizon_seconds, signals.stale_after_seconds)
-        self._forecasts = horizon_seconds > 0
+        super().__init__(engines, plan, "predictive")
+        weights = self.settings.weights
+        forecast = weights.forecast.model_copy(update={"horizon_seconds": horizon_seconds})
+        self.settings = self.settings.model_copy(
+            update={"weights": weights.model_copy(update={"forecast": forecast})}
+        )
+        self.path = SignalPath(self.settings, self.path.membership, CollectorRegistry())
 
-    def choose(self, number: int, _request: TraceRequest, now: float) -> int:
-        """Draw by weights."""
-        self.now = now
-        weights = [self._weigher.in_use.get(address, 1) for address in self.addresses]
-        address = self._draw.choices(self.addresses, weights)[0]
-        self._sent[number] = _Sent(now, address, "")
-        return self._number[address]
-
-    def _tick(self, now: float) -> None:
-        signals = self._joiner.join(self.membership, now, self._weigher.in_use)
+    def tick(self, now: float) -> None:
+        """Compute and publish, and keep the loads."""
+        signals = self.path.tick(now).signals
         self.samples.append((now, [signals[name] for name in RECORDED]))
-        if now and self._forecasts:
-            signals = self._forecaster.add_to(signals, now)
-        self._weigher.weigh(self.membership, signals, now)
 
 
 def run(trace: Trace, seed: int, horizon_seconds: float) -> tuple[Figures, list[tuple[float, Any]]]:
@@ -70,7 +60,9 @@ def run(trace: Trace, seed: int, horizon_seconds: float) -> tuple[Figures, list[
     policies: list[_WeightsAlone] = []
 
     def policy(engines: Sequence[Engine]) -> _WeightsAlone:
-        policies.append(_WeightsAlone(engines, Plan(config, seed), horizon_seconds))
+        policies.append(
+            _WeightsAlone(engines, Plan(config, seed, scrape_seconds=SCRAPE_SECONDS), horizon_seconds)
+        )
         return policies[0]
 
     outcome = replay(trace, policy, config, REPLICAS)

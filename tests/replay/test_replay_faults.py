@@ -64,7 +64,7 @@ def test_frozen_engine_fails_nothing() -> None:
 def test_slow_engine_is_avoided_by_load() -> None:
     fault = Fault(5.0, 0, 20.0, FaultKind.SLOW)
     outcome = replay_job(STEADY, Job("least_request", replicas=4, faults=(fault,)))
-    during = (outcome.at > 8.0) & (outcome.at < 25.0)
+    during = (outcome.at > 8.0) & (outcome.at < 20.0)
     counts = np.bincount(outcome.engine[during], minlength=4)
     assert counts[0] < counts[1:].min()
     slow = during & (outcome.engine == 0)

@@ -69,7 +69,7 @@ def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambd
         block_tokens=trace.block_tokens,
         report_tokens=False,
     )
-    plan = Plan(config, job.seed, job.workers, job.scrape_seconds, job.signal_delay_seconds)
+    plan = Plan(config, job.seed, job.workers, job.scrape_seconds, job.signal_delay_seconds, trace.requests)
     policy = POLICIES[job.policy]
     return replay(trace, lambda engines: policy(engines, plan), config, job.replicas, on_request, job.faults)
 

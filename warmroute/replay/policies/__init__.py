@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from warmroute.replay.policies import perfect, plain, routers
+from warmroute.replay.policies import (
+    aibrix,
+    dualmap,
+    dynamo,
+    llm_d,
+    lmetric,
+    lodestar,
+    look_ahead,
+    perfect,
+    plain,
+    preble,
+    session_hash,
+    sglang,
+    smg,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,17 +34,35 @@ def _ours(engines: Sequence[Engine], plan: Plan) -> Policy:
     return Warmroute(engines, plan)
 
 
+def _weights(strategy: str) -> Callable[[Sequence[Engine], Plan], Policy]:
+    def make(engines: Sequence[Engine], plan: Plan) -> Policy:
+        from warmroute.replay.policies.weights import Weights  # noqa: PLC0415 - as above
+
+        return Weights(engines, plan, strategy)
+
+    return make
+
+
 POLICIES: Final[dict[str, Callable[[Sequence[Engine], Plan], Policy]]] = {
     "round_robin": plain.RoundRobin,
     "random": plain.RandomChoice,
     "least_request": plain.LeastRequest,
     "power_of_two": plain.PowerOfTwo,
-    "sglang": routers.CacheAware,
-    "smg": routers.SpillGate,
-    "dynamo": routers.Dynamo,
-    "aibrix": routers.AIBrix,
-    "llm_d": routers.LlmD,
+    "session_hash": session_hash.SessionHash,
+    "sglang": sglang.CacheAware,
+    "smg": smg.Smg,
+    "dynamo": dynamo.Dynamo,
+    "aibrix": aibrix.AIBrix,
+    "llm_d": llm_d.LlmD,
+    "llm_d_sticky": llm_d.StickyUntilSaturated,
+    "lmetric": lmetric.LMetric,
+    "lmetric_queued": lmetric.LMetricQueued,
+    "dualmap": dualmap.DualMap,
+    "preble": preble.Preble,
+    "lodestar": lodestar.Lodestar,
+    **{strategy: _weights(strategy) for strategy in ("headroom", "p99", "predictive", "balanced")},
     "cold_price": perfect.ColdPrice,
     "greedy_perfect": perfect.Greedy,
+    "look_ahead": look_ahead.LookAhead,
     "warmroute": _ours,
 }

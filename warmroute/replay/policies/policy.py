@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ class Plan(NamedTuple):
     """Between two readings of an engine; None: the policy's own."""
     signal_delay_seconds: float = 0.0
     """From a reading to its effect on picks."""
+    requests: Sequence[TraceRequest] = ()
+    """Of the whole trace, for policies that look ahead."""
 
 
 class Policy(Protocol):
@@ -103,13 +105,17 @@ class _Sent(NamedTuple):
     engine: int
     waiting_tokens: float
     """Prompt tokens, as far as taken for cold; 0 after the first token."""
-    blocks: float
+    blocks: Sequence[int]
 
 
 class Observer:
     """A policy that knows its own requests, and each engine's gauges as of the last scrape."""
 
     name = ""
+    scrape_seconds: float = SCRAPE_SECONDS
+    """Between two readings, unless the plan has another."""
+    now = 0.0
+    """Of the pick."""
 
     def __init__(self, engines: Sequence[Engine], plan: Plan) -> None:
         size = self.size = len(engines)
@@ -121,10 +127,10 @@ class Observer:
         """Requests sent and not ended."""
         self.waiting_tokens: NDArray[np.float64] = np.zeros(size)
         """Prompt tokens, as far as taken for cold, of requests without a first token."""
-        self.active_blocks: NDArray[np.float64] = np.zeros(size)
-        """Blocks of prompts in flight."""
+        self.active_blocks: list[Counter[int]] = [Counter() for _ in range(size)]
+        """By engine: the full blocks of prompts in flight, and how many prompts have each."""
         self.gauges = [Gauges(0, 0, 0.0)] * size
-        self._scrape_seconds = plan.scrape_seconds or SCRAPE_SECONDS
+        self._scrape_seconds = plan.scrape_seconds or self.scrape_seconds
         self._readings: deque[tuple[float, int, Gauges]] = deque()
         """Those whose delay is not over: the end of the delay, the engine, its gauges."""
         self.index = BlockIndex(size, plan.config.num_blocks)
@@ -143,12 +149,11 @@ class Observer:
 
     def choose(self, number: int, request: TraceRequest, now: float) -> int:
         """Pick and note."""
+        self.now = now
         while self._readings and self._readings[0][0] <= now:
             _, read, self.gauges[read] = self._readings.popleft()
         engine = self.pick(request)
-        matched = float(self.index.matched(request.blocks)[engine])
-        cold = request.prompt_tokens - matched * self.block_tokens
-        self._note(number, _Sent(engine, cold, request.prompt_tokens / self.block_tokens))
+        self._note(number, _Sent(engine, float(self.cold(request)[engine]), request.blocks))
         self.index.add(engine, request.blocks)
         return engine
 
@@ -156,20 +161,18 @@ class Observer:
         self._sent[number] = sent
         self.in_flight[sent.engine] += 1
         self.waiting_tokens[sent.engine] += sent.waiting_tokens
-        self.active_blocks[sent.engine] += sent.blocks
+        self.active_blocks[sent.engine].update(sent.blocks)
 
     def pick(self, request: TraceRequest) -> int:
         """Return an engine."""
         raise NotImplementedError
 
-    def choose_again(self, number: int, tried: Sequence[int], now: float) -> int:
+    def choose_again(self, number: int, tried: Sequence[int], _now: float) -> int:
         """Return the one with the fewest requests in flight that was not tried."""
         load = self.in_flight.copy()
         load[list(tried)] = np.inf
         engine = self.least(load)
-        sent = self._sent[number]
-        self.finished(number, now)
-        self._note(number, sent._replace(engine=engine))
+        self._note(number, self._release(number)._replace(engine=engine))
         return engine
 
     def first_token(self, number: int, _now: float) -> None:
@@ -180,14 +183,26 @@ class Observer:
 
     def finished(self, number: int, _now: float) -> None:
         """Note its end."""
-        engine, waiting_tokens, blocks = self._sent.pop(number)
-        self.in_flight[engine] -= 1
-        self.waiting_tokens[engine] -= waiting_tokens
-        self.active_blocks[engine] -= blocks
+        self._release(number)
 
     def failed(self, number: int, now: float) -> None:
         """Note its end without an answer."""
         self.finished(number, now)
+
+    def _release(self, number: int) -> _Sent:
+        sent = self._sent.pop(number)
+        self.in_flight[sent.engine] -= 1
+        self.waiting_tokens[sent.engine] -= sent.waiting_tokens
+        active = self.active_blocks[sent.engine]
+        for block in sent.blocks:
+            active[block] -= 1
+            if not active[block]:
+                del active[block]
+        return sent
+
+    def cold(self, request: TraceRequest) -> NDArray[np.float64]:
+        """Return by engine the prompt tokens that it should have to compute: at least the last one."""
+        return np.maximum(request.prompt_tokens - self.index.matched(request.blocks) * self.block_tokens, 1)
 
     def least(self, cost: NDArray[np.float64]) -> int:
         """Return a cheapest engine, drawn among equals."""
