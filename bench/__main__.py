@@ -35,6 +35,8 @@ BENCHES: Final = {
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",
+    "replay": "every policy on real and generated workloads by `warmroute replay`, over seeds",
+    "live_vs_replay": "the same agents' requests through the real Envoy and through replay",
     "uneven": "a slow engine among others, and a fleet that is full, under load",
     "abuse": "what attacks on each door cost honest requests: stalls, memory, failures, lost picks",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
@@ -45,8 +47,8 @@ BENCHES: Final = {
     "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
-BY_NAME: Final = frozenset({"abuse", "dashboards", "trace"})
-"""They take a quarter of an hour, or run programs that `make` does not install: not without being named."""
+BY_NAME: Final = frozenset({"abuse", "dashboards", "replay", "trace"})
+"""They take a quarter of an hour or hours, or run programs that `make` does not install: only if named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
