@@ -29,6 +29,12 @@ RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
 RECENT_SECONDS: Final = 10.0
 """Time constant of the fading counts of requests and prefixes."""
+LOAD_SECONDS: Final = 60.0
+"""Time constant of the requests a second and of the share of time in prefill."""
+MOST_BUSY_SHARE: Final = 0.9
+"""Share of time in prefill from which on queues are not taken to last longer."""
+_SIZES: Final = 32
+"""Powers of two of bytes."""
 MOST_TRIALS_LEFT: Final = 2.0
 """Trials that may be saved up."""
 
@@ -53,6 +59,11 @@ class Backlog:
         """Recent requests to each endpoint: they decide between ties."""
         self.new_prefixes: NDArray[np.float64] = np.zeros(len(addresses))
         """Sum of the shares of these requests' prompts that were not cached there: new prefixes."""
+        self._sizes: NDArray[np.float64] = np.zeros((2, _SIZES))
+        """Requests to all endpoints and their cold seconds, by the power of two of their cold bytes.
+
+        They fade with `LOAD_SECONDS`.
+        """
         self._faded_at = -np.inf
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
@@ -70,6 +81,7 @@ class Backlog:
         other = Backlog(addresses)
         other.mean_cold_seconds, other.trials_left = self.mean_cold_seconds, self.trials_left
         other._ours, other._theirs = self._ours, self._theirs
+        other._sizes = self._sizes
         other._others_at, other._faded_at = self._others_at, self._faded_at
         other.pace, other.prefill = self.pace.moved_to(sources), self.prefill.moved_to(sources)
         other.in_flight[:] = [in_flight(address) for address in addresses]
@@ -100,9 +112,11 @@ class Backlog:
 
     def fade(self, now: float) -> None:
         """Fade the recent counts: once a tick."""
-        kept = exp(-max(0.0, now - self._faded_at) / RECENT_SECONDS)
+        gap = max(0.0, now - self._faded_at)
+        kept = exp(-gap / RECENT_SECONDS)
         self.recent_requests *= kept
         self.new_prefixes *= kept
+        self._sizes *= exp(-gap / LOAD_SECONDS)
         self._faded_at = now
 
     @property
@@ -116,6 +130,24 @@ class Backlog:
         """Share of the pool's requests that other workers send, 0 to below 1."""
         both = self._ours + self._theirs
         return min(self._theirs / both, MOST_ELSEWHERE) if both > 0 else 0.0
+
+    @property
+    def delayed_per_second(self) -> float:
+        """Requests to an endpoint that a second of work delays, for each second of its queue."""
+        requests, busy_share = self._rates(_SIZES)
+        return requests / (1.0 - min(busy_share, MOST_BUSY_SHARE))
+
+    def shorter(self, cold_bytes: float) -> tuple[float, float]:
+        """Return the rate of requests with a lower power of two of cold bytes, and their share of time.
+
+        Both to an endpoint in the mean, other workers' included.
+        """
+        return self._rates(_size(cold_bytes))
+
+    def _rates(self, below: int) -> tuple[float, float]:
+        each = 1.0 / (LOAD_SECONDS * self.in_flight.size * (1.0 - self.elsewhere_share))
+        requests, seconds = (self._sizes[:, :below].sum(axis=1) * each).tolist()
+        return requests, seconds
 
     def add(
         self,
@@ -133,6 +165,7 @@ class Backlog:
         position = self._position[address]
         self.recent_requests[position] += 1.0
         self.new_prefixes[position] += cold_share
+        self._sizes[:, _size(cold_bytes)] += 1.0, cold_seconds
         self.prefill.note(position, cold_bytes, work)
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds
@@ -147,3 +180,7 @@ class Backlog:
         self.in_flight[position] = count
         if count <= 0:
             self.free_at[position] = -np.inf
+
+
+def _size(cold_bytes: float) -> int:
+    return min(int(cold_bytes).bit_length(), _SIZES - 1)

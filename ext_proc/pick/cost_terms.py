@@ -46,6 +46,39 @@ def first_token(_context: TickContext) -> CostTerm:
     return CostTerm(by_prompt=lambda _request, forecast: forecast.queue + forecast.priced)
 
 
+def spare(context: TickContext) -> CostTerm:
+    """The time that later, shorter requests lose when the endpoint with the shortest queue gets this one.
+
+    With its cold work there, they wait up to `gain` longer, and at most as long as at the endpoint with the
+    second shortest queue. That lasts until the queue has passed, or until they would have filled the gap:
+
+        gain    = min(second, shortest + cold) - shortest
+        seconds = requests * gain * min(shortest + gain / 2, gain / (2 * work))
+
+    `requests` and `work` are those of a second, to all endpoints, with a lower power of two of cold bytes,
+    and their cold seconds. So a long prompt joins a queue, and the last free endpoint stays free for short
+    ones.
+    """
+    size, backlog = len(context.candidates.addresses), context.backlog
+    block_bytes = context.settings.block_bytes
+    if size < 2:
+        return CostTerm()
+
+    def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
+        queue = forecast.queue
+        first = int(queue.argmin())
+        shortest, second = np.partition(queue, 1)[:2].tolist()
+        requests, work = backlog.shorter(request.text_bytes - block_bytes * forecast.matched.item(first))
+        if second <= shortest or not work:
+            return None
+        gain = min(second - shortest, forecast.cold.item(first))
+        result = np.zeros(size)
+        result[first] = size * requests * gain * min(shortest + gain / 2, gain / (2 * size * work))
+        return result
+
+    return CostTerm(by_prompt=seconds)
+
+
 def decode_load(_context: TickContext) -> CostTerm:
     """The delay by requests in flight: every step of an engine decodes all of them."""
     return CostTerm(by_prompt=lambda _request, forecast: forecast.load)
@@ -160,6 +193,7 @@ def leading(context: TickContext) -> CostTerm:
 COST_TERMS: Final[dict[str, Callable[[TickContext], CostTerm]]] = {
     "first_token": first_token,
     "decode_load": decode_load,
+    "spare": spare,
     "memory": memory,
     "trust": trust,
     "pace": pace,

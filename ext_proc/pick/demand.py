@@ -1,8 +1,8 @@
 """The demand for a prefix, compared with the share of its holders: it decides the price of cold work.
 
-Cold work is dear, because it delays later requests (`cold_price`). But computed blocks stay, and if many
-other requests have the same run of blocks, later requests profit by it: the work is paid once and used by all
-of them. So its price is shared among its future users.
+Cold work is dear, because it delays later requests (`price`, see `forecast`). But computed blocks stay, and
+if many other requests have the same run of blocks, later requests profit by it: the work is paid once and
+used by all of them. So its price is shared among its future users.
 
     N       requests for the endpoints in question within the window, since block b's time began
     N_b     those of them that share the prompt's run of blocks up to block b
@@ -10,7 +10,7 @@ of them. So its price is shared among its future users.
     n       endpoints in question
     excess  = max(0, N_b - N * f_b)     requests that the holders had beyond their fair share
     uses_b  = min(excess, N / n)        as many of them as one more holder would have taken off them
-    price_b = cold_price / (1 + uses_b)
+    price_b = price / (1 + uses_b)
 
 A conversation is rare among the pool's requests: its N_b is below its one holder's fair share, the price is
 the full one, and it stays where it is. A system prompt that most requests begin with spreads to one endpoint
@@ -68,7 +68,7 @@ def uses(count: float, total: float, holders_share: float, endpoints: int) -> fl
 
 
 def prices(
-    cold_price: float,
+    price: float,
     counts: NDArray[np.float64],
     totals: NDArray[np.float64] | float,
     matched: NDArray[np.int64],
@@ -87,16 +87,16 @@ def prices(
     np.maximum(uses, 0.0, out=uses)
     np.minimum(uses, totals / shares.size, out=uses)
     uses += 1.0
-    return np.divide(cold_price, uses, out=uses)
+    return np.divide(price, uses, out=uses)
 
 
 def priced_bytes(
-    prices: NDArray[np.float64], cold_price: float, block_bytes: int, text_bytes: int
+    prices: NDArray[np.float64], price: float, block_bytes: int, text_bytes: int
 ) -> NDArray[np.float64]:
     """Return by number of leading blocks held, from none to all, the rest of the text in priced bytes."""
     left = np.zeros(prices.size + 1)
     prices.cumsum(out=left[1:])
     np.subtract(left[-1], left, out=left)
     left *= block_bytes
-    left += cold_price * (text_bytes - prices.size * block_bytes)
+    left += price * (text_bytes - prices.size * block_bytes)
     return left

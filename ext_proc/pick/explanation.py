@@ -33,7 +33,7 @@ def comparison(
     if request.explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
-    matched, cold, _, queue, load = forecast
+    matched, cold, _, queue, load, _ = forecast
     return tuple(
         [
             Considered(

@@ -13,7 +13,14 @@ The predicted time to first token is the sum of the three. `free_at` is our own 
 `queue_depth` the engine's gauge; the larger of the two counts, because each misses requests of the other. The
 prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
 count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
-`demand`).
+`demand`). The price rises with the queues, by the delay that a second of cold work causes:
+
+    price = max(cold_price, 1 + delayed * mean(queue))      delayed = arrivals / (1 - busy_share)
+
+`delayed * queue` are the later requests that wait for it at one endpoint: the derivative, by the work, of the
+total delay of an M/G/1 queue. `arrivals` are its requests a second, `busy_share` its share of time in prefill
+(see `Backlog`). Source: Hyytia, Penttinen and Aalto, "Size- and state-aware dispatching problem with
+queue-specific job sizes", European Journal of Operational Research (2012).
 """
 
 from __future__ import annotations
@@ -34,13 +41,15 @@ if TYPE_CHECKING:
 
 
 class Forecast(NamedTuple):
-    """One number a candidate each; in seconds but for the blocks."""
+    """One number a candidate each but for the price; in seconds but for blocks and price."""
 
     matched: NDArray[np.int64]
     cold: NDArray[np.float64]
     priced: NDArray[np.float64]
     queue: NDArray[np.float64]
     load: NDArray[np.float64]
+    price: float = 1.0
+    """Of cold work without excess demand."""
 
 
 class Forecaster:
@@ -54,9 +63,11 @@ class Forecaster:
         self._demand = context.demand
         self._block_bytes = context.settings.block_bytes
         self._cold_price = cost.cold_price
+        self._delayed_per_second = backlog.delayed_per_second
         self._in_flight_seconds = cost.in_flight_seconds
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
         self._seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
+        self._mean_seconds_per_byte = float(self._seconds_per_byte.mean())
         self._attention_per_byte = cost.attention_per_token / cost.bytes_per_token
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
@@ -80,11 +91,15 @@ class Forecaster:
         factor = work_factor(request.text_bytes, cold_bytes, self._attention_per_byte)
         seconds_per_byte: NDArray[np.float64] = self._seconds_per_byte * factor
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
-        bytes_at_price = self._priced(request, matched)
+        queue = self.queue(request.now, cold)
+        price = max(self._cold_price, 1.0 + self._delayed_per_second * float(queue.mean()))
+        bytes_at_price = self._priced(request, matched, price)
         if bytes_at_price is None:
-            bytes_at_price = self._cold_price * cold_bytes
-        priced = bytes_at_price * seconds_per_byte
-        return Forecast(matched, cold, priced, self.queue(request.now, cold), self.load())
+            bytes_at_price = price * cold_bytes
+        # Own time at the endpoint's own speed, others' delay at the pool's: later requests may go elsewhere.
+        extra = np.maximum(bytes_at_price - cold_bytes, 0.0)
+        priced = (bytes_at_price - extra) * seconds_per_byte + extra * self._mean_seconds_per_byte * factor
+        return Forecast(matched, cold, priced, queue, self.load(), price)
 
     def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
         """Return what a prompt's cold part takes at the candidates' mean rate."""
@@ -108,7 +123,9 @@ class Forecaster:
         load: NDArray[np.float64] = ours * self._in_flight_seconds
         return load if self._load_of_others is None else load + self._load_of_others
 
-    def _priced(self, request: PickRequest, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    def _priced(
+        self, request: PickRequest, matched: NDArray[np.int64], price: float
+    ) -> NDArray[np.float64] | None:
         """Return the priced bytes of a prompt with a hot part; None: all of it has the full price."""
         blocks, count = request.blocks, self._shares.size
         if request.counts is None or not blocks or count == 1:
@@ -126,8 +143,8 @@ class Forecaster:
         counts, totals = request.counts.runs(blocks, (by_all, most), total)
         counts *= self._workers
         totals *= self._workers
-        each = prices(self._cold_price, counts, totals, matched, self._shares)
-        left = priced_bytes(each, self._cold_price, self._block_bytes, request.text_bytes)
+        each = prices(price, counts, totals, matched, self._shares)
+        left = priced_bytes(each, price, self._block_bytes, request.text_bytes)
         priced: NDArray[np.float64] = left[matched]
         return priced
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ext_proc.pick.request import PickRequest
 
 TIE_SHARE: Final = 0.01
-COLD_SLACK: Final = 1 / 12
+COLD_SLACK: Final = 1 / 4
 CHANCE: Final = 1 / 16
 """In requests: the part of chance in the order of endpoints with equally many."""
-APART_SLACK: Final = 1.5
-"""Above 1, because a worker that knows little overestimates its own queues."""
+APART_SLACK: Final = 4.5
+"""Far above 1, because a worker that knows little overestimates its own queues."""
 NOISE_REQUESTS: Final = 0.1
 """Requests in flight: a difference below the cost of this many is no reason to prefer an endpoint."""
 PLACING_REQUESTS: Final = 2.5
@@ -57,7 +57,7 @@ def rendezvous(scored: ScoredCandidates, context: TickContext, count: int) -> li
 
     An endpoint of almost equal cost holds as much of the prompt as the cheapest, and costs at most this more:
 
-        max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill,
+        max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill / price,
             NOISE_REQUESTS * request_seconds)
 
     of the cheapest. The last is below the accuracy of any estimate: a part of one step of an engine.
@@ -87,7 +87,9 @@ def rendezvous(scored: ScoredCandidates, context: TickContext, count: int) -> li
     best = int(cost.argmin())
     lowest, matched = cost.item(best), forecast.matched.item(best)
     places_alone = bool(blocks) and not matched and not backlog.elsewhere_share
-    cold_slack = (COLD_SLACK + APART_SLACK * context.apart_share) * forecast.priced.item(best)
+    cold_slack = (
+        (COLD_SLACK + APART_SLACK * context.apart_share) * forecast.priced.item(best) / forecast.price
+    )
     noise = (PLACING_REQUESTS if places_alone else NOISE_REQUESTS) * context.request_seconds
     near = (cost <= lowest + max(TIE_SHARE * abs(lowest), cold_slack, noise)).nonzero()[0]
     if near.size > 1:

@@ -12,7 +12,16 @@ from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
 
 FilterName = Literal["model", "subset", "healthy", "working", "trusted", "memory"]
 ScorerName = Literal[
-    "first_token", "decode_load", "memory", "trust", "pace", "topology", "adapter", "session", "leading"
+    "first_token",
+    "decode_load",
+    "spare",
+    "memory",
+    "trust",
+    "pace",
+    "topology",
+    "adapter",
+    "session",
+    "leading",
 ]
 PickerName = Literal["rendezvous", "cheapest"]
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
@@ -24,7 +33,7 @@ class CostSettings(Strict):
     """Constants of the scorers, which add up seconds."""
 
     cold_price: Annotated[float, Field(ge=1, le=100)] = 3.0
-    """Cold work counts this many times its own time, because it delays those who come later."""
+    """Cold work counts at least this many times its own time, because it delays later requests."""
     prefill_tokens_per_second: Positive = 20_000.0
     """Of tokens with little context before them; used until the pool's own rate has been measured."""
     bytes_per_token: Positive = 4.0
@@ -111,6 +120,7 @@ class PickSettings(Strict):
         ScorerSettings(name="first_token"),
         # A request in flight delays all that run with it, not only the next one.
         ScorerSettings(name="decode_load", weight=2.0),
+        ScorerSettings(name="spare"),
         ScorerSettings(name="memory"),
         ScorerSettings(name="trust"),
         ScorerSettings(name="pace"),

@@ -465,7 +465,7 @@ def test_cost_terms_of_an_explained_pick_sum_up_to_its_cost(monkeypatch: pytest.
 def scored_at(cost: list[float], matched: list[int], priced: list[float]) -> ScoredCandidates:
     size = len(cost)
     nothing = np.zeros(size)
-    forecast = Forecast(np.array(matched), nothing, np.array(priced), nothing, nothing)
+    forecast = Forecast(np.array(matched), nothing, np.array(priced), nothing, nothing, price=3.0)
     return ScoredCandidates(question(size), forecast, np.array(cost))
 
 
