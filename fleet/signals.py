@@ -37,6 +37,8 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "batch_limit": "The most requests that the engine computes at once",
         "kv_fragmentation_ratio": "Share of the KV cache in use that holds no token, 0 to 1",
         "awake": "1 while the engine is awake; 0 while it sleeps and serves nothing until somebody wakes it",
+        "first_tokens_total": "Answers begun; only its growth has a meaning",
+        "first_token_seconds_total": "Sum of their times to first token, from the engine",
         "progress_total": "Sum of the engine's counters that grow while it works; only its movement has a "
         "meaning",
         "gpu_memory_used_ratio": "Of the fullest of the endpoint's GPUs, against its own memory, 0 to 1",
@@ -92,6 +94,8 @@ PICK_SIGNALS: Final = (
     "kv_capacity_tokens",
     "prefill_tokens_per_second",
     "prefilling_mean",
+    "first_tokens_total",
+    "first_token_seconds_total",
     "generation_tokens_per_second",
     "batch_limit",
     "gpu_memory_used_ratio",

@@ -86,6 +86,8 @@ def test_sglang() -> None:
             "kv_capacity_tokens": 200_000,
             "prefill_tokens_per_second": 100,
             "prefilling_mean": 5,
+            "first_tokens_total": 20,
+            "first_token_seconds_total": 10,
             "prompt_tokens_per_second": 1250,
             "generation_tokens_per_second": 200,
             "prompt_tokens_mean": 250,

@@ -51,6 +51,8 @@ def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture)
         "running": 0.0,
         "kv_capacity_tokens": 46592.0,
         "awake": 1.0,
+        "first_tokens_total": 14.0,
+        "first_token_seconds_total": pytest.approx(14.13, abs=0.001),
         "progress_total": 16701.0 + 324 + 324 + 14,
     }
     assert not caplog.records

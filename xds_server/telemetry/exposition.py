@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MOST_ENDPOINTS: Final = 256
 """A page of this many, with all signals, has 9,300 lines and blocks the event loop for 45 ms."""
-EXPOSED: Final = tuple(name for name in SIGNALS if name != "progress_total")
-"""Of `progress_total` only the movement has a meaning, which `stalled` shows."""
+EXPOSED: Final = tuple(name for name in SIGNALS if not name.endswith("_total"))
+"""Of totals only the movement has a meaning."""
 _LABELS: Final = ("pool", "endpoint")
 _WEIGHT: Final = "warmroute_endpoint_weight"
 _SHARE: Final = "warmroute_endpoint_share"

@@ -31,6 +31,8 @@ def _sglang(name: str, **only: str) -> Metric:
 
 
 _FIRST_TOKEN = _sglang("time_to_first_token_seconds_bucket")
+_FIRST_TOKEN_SUM = _sglang("time_to_first_token_seconds_sum")
+_FIRST_TOKEN_COUNT = _sglang("time_to_first_token_seconds_count")
 _PROMPT = _sglang("prompt_tokens_total")
 _GENERATED = _sglang("generation_tokens_total")
 _CACHED = _sglang("cached_tokens_total")
@@ -58,6 +60,8 @@ SGLANG: Final = Table(
         "generation_tokens_mean": ratio(_GENERATED, _FINISHED),
         "preemptions_per_second": rate(_sglang("num_retracted_requests_total")),
         "batch_limit": total(_sglang("max_running_requests")),
+        "first_tokens_total": total(_FIRST_TOKEN_COUNT),
+        "first_token_seconds_total": total(_FIRST_TOKEN_SUM),
         "progress_total": moving(
             _PROMPT, _GENERATED, _FINISHED, _PREFILLED, _DECODED, _sglang("num_used_tokens")
         ),
@@ -68,6 +72,8 @@ SGLANG: Final = Table(
             "kv_capacity_tokens",
             "prefill_tokens_per_second",
             "prefilling_mean",
+            "first_tokens_total",
+            "first_token_seconds_total",
             "prompt_tokens_variance",
             "preemptions_per_second",
             "batch_limit",

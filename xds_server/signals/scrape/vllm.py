@@ -25,7 +25,7 @@ from xds_server.signals.scrape.rules import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIRST_TOKEN = metric("vllm:time_to_first_token_seconds_bucket")
+_FIRST_TOKEN, _FIRST_TOKEN_SUM, _FIRST_TOKEN_COUNT = histogram("vllm:time_to_first_token_seconds")
 _PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("vllm:request_prompt_tokens")
 _, _ANSWER_SUM, _ANSWER_COUNT = histogram("vllm:request_generation_tokens")
 _HITS = metric("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
@@ -65,6 +65,8 @@ VLLM: Final = Table(
         "generation_tokens_mean": ratio(_ANSWER_SUM, _ANSWER_COUNT),
         "preemptions_per_second": rate(metric("vllm:num_preemptions_total")),
         "awake": lowest(metric("vllm:engine_sleep_state", sleep_state="awake")),
+        "first_tokens_total": total(_FIRST_TOKEN_COUNT),
+        "first_token_seconds_total": total(_FIRST_TOKEN_SUM),
         "progress_total": moving(_PROMPT, _GENERATED, _STEPS, _FINISHED),
     },
     optional=frozenset(("awake",)),
