@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.pick.first_token import FirstTokens
 from ext_proc.pick.pace import Pace
 from ext_proc.pick.prefill import Prefill
 from ext_proc.pick.rows import moved
@@ -55,6 +56,7 @@ class Backlog:
         self.mean_cold_seconds: float | None = None
         """Running mean over recent picks; None before the first."""
         self.prefill = Prefill(len(addresses))
+        self.first_tokens = FirstTokens(len(addresses))
         self.recent_requests: NDArray[np.float64] = np.zeros(len(addresses))
         """Recent requests to each endpoint: they decide between ties."""
         self.new_prefixes: NDArray[np.float64] = np.zeros(len(addresses))
@@ -84,6 +86,7 @@ class Backlog:
         other._sizes = self._sizes
         other._others_at, other._faded_at = self._others_at, self._faded_at
         other.pace, other.prefill = self.pace.moved_to(sources), self.prefill.moved_to(sources)
+        other.first_tokens = self.first_tokens.moved_to(sources)
         other.in_flight[:] = [in_flight(address) for address in addresses]
         other.free_at = np.where(other.in_flight > 0, moved(self.free_at, sources, -np.inf), -np.inf)
         other.tried_at = moved(self.tried_at, sources, -np.inf)

@@ -2,18 +2,18 @@
 
 For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading blocks of it:
 
-    cold  = work of the rest / bytes_per_token / prefill_tokens_per_second        (see `prefill`)
+    cold  = (token + pair * mean context) * tokens of the rest                    (see `first_token`)
     queue = max(free_at - now, queue_depth * mean_cold_seconds)
     load  = in_flight * in_flight_seconds     (ours, other workers', and the engines' own beyond these)
 
 An endpoint that answers implausibly fast refuses all requests, and so holds none. Ours count there at least
 as `Pace` estimates them, `queue_depth` and all others' requests at least as its peers' mean.
 
-The predicted time to first token is the sum of the three. `free_at` is our own estimate (see `Backlog`),
-`queue_depth` the engine's gauge; the larger of the two counts, because each misses requests of the other. The
-prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
-count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
-`demand`). The price rises with the queues, by the delay that a second of cold work causes:
+The predicted time to first token is `queue + cold` and one or one and a half steps, see `first_token`. `load`
+is what a request costs the others. `free_at` is our own estimate (see `Backlog`), `queue_depth` the engine's
+gauge; the larger of the two counts, because each misses requests of the other. Unknown signals count as the
+known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
+The price rises with the queues, by the delay that a second of cold work causes:
 
     price = max(cold_price, 1 + delayed * mean(queue))      delayed = arrivals / (1 - busy_share)
 
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ext_proc.pick.demand import priced_bytes, prices
-from ext_proc.pick.prefill import work_factor
+from ext_proc.pick.first_token import ARRIVES_AT, Expected, deviation
 from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
@@ -66,9 +66,12 @@ class Forecaster:
         self._delayed_per_second = backlog.delayed_per_second
         self._in_flight_seconds = cost.in_flight_seconds
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
-        self._seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
-        self._mean_seconds_per_byte = float(self._seconds_per_byte.mean())
-        self._attention_per_byte = cost.attention_per_token / cost.bytes_per_token
+        first_tokens = backlog.first_tokens
+        self._step, token, pair = first_tokens.coefficients(rows, rates, cost.attention_per_token).T
+        self._seconds_per_byte: NDArray[np.float64] = token / cost.bytes_per_token
+        self._pool_over_own: NDArray[np.float64] = token.mean() / token
+        self._attention_per_byte: NDArray[np.float64] = pair / token / cost.bytes_per_token
+        self._quantiles = first_tokens.quantiles
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
@@ -88,8 +91,9 @@ class Forecaster:
         cold_bytes: NDArray[np.float64] = np.subtract(
             request.text_bytes, matched * self._block_bytes, dtype=float
         )
-        factor = work_factor(request.text_bytes, cold_bytes, self._attention_per_byte)
-        seconds_per_byte: NDArray[np.float64] = self._seconds_per_byte * factor
+        seconds_per_byte: NDArray[np.float64] = self._seconds_per_byte * (
+            1.0 + self._attention_per_byte * (request.text_bytes - 0.5 * cold_bytes)
+        )
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
         queue = self.queue(request.now, cold)
         price = max(self._cold_price, 1.0 + self._delayed_per_second * float(queue.mean()))
@@ -98,13 +102,25 @@ class Forecaster:
             bytes_at_price = price * cold_bytes
         # Own time at the endpoint's own speed, others' delay at the pool's: later requests may go elsewhere.
         extra = np.maximum(bytes_at_price - cold_bytes, 0.0)
-        priced = (bytes_at_price - extra) * seconds_per_byte + extra * self._mean_seconds_per_byte * factor
+        priced = (bytes_at_price - extra + extra * self._pool_over_own) * seconds_per_byte
         return Forecast(matched, cold, priced, queue, self.load(), price)
 
     def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
-        """Return what a prompt's cold part takes at the candidates' mean rate."""
-        factor = work_factor(text_bytes, cold_bytes, self._attention_per_byte)
-        return float(cold_bytes * factor * self._seconds_per_byte.mean())
+        """Return what a prompt's cold part takes in the candidates' mean."""
+        factor = 1.0 + self._attention_per_byte * (text_bytes - cold_bytes / 2)
+        return float((cold_bytes * factor * self._seconds_per_byte).mean())
+
+    def expected(self, forecast: Forecast, place: int) -> Expected:
+        """Return the predicted time to first token on one candidate."""
+        busy = self._backlog.in_flight[self._rows].item(place) > 0
+        step, queue = self._step.item(place), forecast.queue.item(place)
+        steps = 1.0 + ARRIVES_AT if busy else 1.0
+        mean = queue + forecast.cold.item(place) + steps * step
+        spread = deviation(step, queue, mean)
+        median, p90 = self._quantiles
+        return Expected(
+            max(mean + median * spread, 0.0), max(mean + p90 * spread, 0.0), mean, spread, queue, step, steps
+        )
 
     def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
         """Seconds of prefill ahead; before the first pick, waiting requests count like `cold`."""

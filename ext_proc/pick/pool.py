@@ -12,7 +12,7 @@ from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.context import FilterContext, TickContext
 from ext_proc.pick.demand import Demand
 from ext_proc.pick.filters import filtered
-from ext_proc.pick.prefill import work_factor
+from ext_proc.pick.first_token import STEP_TOKENS, SentRequest
 from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
@@ -21,6 +21,8 @@ from ext_proc.pick.rows import sources_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.pace import Judgement
     from ext_proc.pick.result import Decision
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 
+FEW_OTHERS: Final = 0.1
+"""Of our own requests: fewer requests of others may be ours, counted late."""
 PUT_OFF: Final = 2
 """Further intervals until the trial of an endpoint that has refused: an engine's 4xx is not retried."""
 _MOST_PROFILES: Final = 64
@@ -74,6 +78,9 @@ class PoolState:
         backlog.prefill.learn(rates, prefilling, now)
         in_engine = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
         backlog.learn_others(in_engine, columns.in_flight_elsewhere, now)
+        totals = np.array([columns.signal("first_tokens_total"), columns.signal("first_token_seconds_total")])
+        others = columns.in_flight_elsewhere + backlog.others_in_engine
+        backlog.first_tokens.learn(totals, _shares_of_ours(backlog.in_flight, others), now)
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
         self._profiles.clear()
 
@@ -140,12 +147,19 @@ class PoolState:
         demand = self.demand(request.model)
         demand.add(now)
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
-        cold_bytes = work = float(request.text_bytes)
+        cold_bytes = work = length = float(request.text_bytes)
+        seconds, expected = decision.cold_seconds, decision.expected
         if (settings := self._settings) is not None:
             cold_bytes -= request.matched.item(row) * settings.block_bytes
-            attention = settings.cost.attention_per_token / settings.cost.bytes_per_token
-            work = cold_bytes * work_factor(request.text_bytes, cold_bytes, attention)
-        self.backlog.add(first, decision.cold_seconds, now, cold_bytes, cold_share, work)
+            cost = settings.cost
+            cold = cold_bytes / cost.bytes_per_token
+            pairs = cold * (length - cold_bytes / 2) / cost.bytes_per_token
+            work = cold_bytes + cost.attention_per_token * cost.bytes_per_token * pairs
+            if expected is not None:
+                self.backlog.first_tokens.sent(row, SentRequest(now, expected, cold, pairs))
+                # Behind others it shares their steps.
+                seconds += expected.step * (min(1.0, cold / STEP_TOKENS) if expected.queue else 1.0)
+        self.backlog.add(first, seconds, now, cold_bytes, cold_share, work)
         total = demand.at(now)
         if request.adapter:
             self.adapters.note(request.adapter, row, now, total)
@@ -158,14 +172,20 @@ class PoolState:
             self.backlog.tried_at[self.shape.position[address]] = now + after
 
     def forget(self, address: str) -> None:
-        """Forget an engine's adapters and rate: it restarted."""
+        """Forget an engine's adapters and times: it restarted."""
         position = self.shape.position[address]
         self.adapters.forget(position)
         self.backlog.prefill.forget(position)
+        self.backlog.first_tokens.forget(position)
 
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
         return model if self.shape.names(model) else ""
+
+
+def _shares_of_ours(ours: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return our part of each engine's requests."""
+    return np.where(others > FEW_OTHERS * (ours + 1.0), ours / np.maximum(ours + others, 1.0), 1.0)
 
 
 def _load_weight(settings: PickSettings) -> float:

@@ -33,7 +33,7 @@ estimation rule and its competitors" (1973); by component it is Breiman's garrot
 from __future__ import annotations
 
 from math import exp, log
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -125,19 +125,6 @@ class Prefill:
         result: NDArray[np.float64] = np.full(measured.size, exp(pool))
         result[measured] *= np.exp(apart * kept)
         return result
-
-
-@overload
-def work_factor(length: float, cold: float, attention: float) -> float: ...
-@overload
-def work_factor(
-    length: NDArray[np.float64] | float, cold: NDArray[np.float64], attention: float
-) -> NDArray[np.float64]: ...
-def work_factor(
-    length: NDArray[np.float64] | float, cold: NDArray[np.float64] | float, attention: float
-) -> NDArray[np.float64] | float:
-    """Return `work / cold` of a prompt; all in tokens, or all in bytes."""
-    return 1.0 + attention * (length - cold / 2)
 
 
 def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

@@ -70,14 +70,14 @@ class SchedulerProfile:
         if self.candidates.trials and (trial := self._next_trial(request)) is not None:
             return self._trial(*trial, order, request, considered)
         forecast, first = scored.forecast, order[0]
-        matched, cold = forecast.matched.item(first), forecast.cold.item(first)
+        matched, expected = forecast.matched.item(first), self.forecaster.expected(forecast, first)
         return Decision(
             PickResult(
                 self.fallbacks.endpoints(order, request.leading_hash),
                 _reason(request, matched),
                 matched / len(request.blocks) if matched else 0.0,
                 request.prefix,
-                forecast.queue.item(first) + forecast.load.item(first) + cold,
+                expected.median,
                 prompt=request.prompt,
                 request=request.request,
                 serial=request.serial,
@@ -85,7 +85,8 @@ class SchedulerProfile:
             request,
             len(self.candidates.addresses),
             considered,
-            cold,
+            forecast.cold.item(first),
+            expected=expected,
         )
 
     def score(self, request: PickRequest) -> ScoredCandidates:

@@ -10,6 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ext_proc.pick.first_token import Expected
     from ext_proc.pick.request import PickRequest
 
 
@@ -126,5 +127,7 @@ class Decision(msgspec.Struct, frozen=True):
     """The endpoints of the result, best first; of a request that is traced, the next best ones too."""
     cold_seconds: float = 0.0
     """Prefill on the first endpoint of what is not warm there."""
+    expected: Expected | None = None
+    """Of the first token there; None: unknown."""
     trial: bool = False
     """The first endpoint is not trusted, and is tried to see whether it has recovered."""

@@ -35,13 +35,13 @@ class CostSettings(Strict):
     cold_price: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Cold work counts at least this many times its own time, because it delays later requests."""
     prefill_tokens_per_second: Positive = 20_000.0
-    """Of tokens with little context before them; used until the pool's own rate has been measured."""
+    """Of tokens with little context before them; used until engines' counts show the pool's own."""
     bytes_per_token: Positive = 4.0
     attention_per_token: NotNegative = 2e-5
     """A prompt token takes this share longer for each token before it: 4 * layers * hidden size / (2 *
     parameters), 1.9e-5 for Llama 70B, 3.3e-5 for 8B, 1e-5 for 405B."""
     in_flight_seconds: NotNegative = 0.01
-    """Added to the wait by each request in flight."""
+    """Added to the cost by each request in flight."""
     memory_pressure_from: Share = 0.85
     """Memory in use above this share adds to the cost. `weights.memory` chooses the memory."""
     memory_pressure_full: Share = 0.92

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState, Reason, SchedulerProfile
+from ext_proc.pick.first_token import STEP_SECONDS
 from ext_proc.pick.pickers import scores
 from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
@@ -102,7 +103,7 @@ def test_the_warm_endpoint_is_chosen_when_all_are_idle() -> None:
     tokens = 16 * SETTINGS.block_bytes / 4.0
     cold = tokens * (1 + SETTINGS.cost.attention_per_token * 1.5 * tokens) / 20_000
     assert pick.cold_seconds == pytest.approx(cold)
-    assert pick.expected_seconds == pytest.approx(cold)
+    assert pick.expected_seconds == pytest.approx(STEP_SECONDS + cold)
 
 
 def test_the_longer_match_wins_and_the_shorter_one_is_next() -> None:
@@ -155,7 +156,7 @@ def test_the_larger_of_backlog_and_gauge_holds() -> None:
     state.backlog.set_in_flight("10.0.0.1:8000", 1, NOW)
     pick = choose(state, ask())
     assert number(pick.endpoints[0]) == 1, "10 waiting x 0.2 s is more than 0.2 s of our own"
-    assert pick.expected_seconds == pytest.approx(0.2 + 0.01 + pick.cold_seconds)
+    assert pick.expected_seconds == pytest.approx(0.2 + 1.5 * STEP_SECONDS + pick.cold_seconds)
 
 
 def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:

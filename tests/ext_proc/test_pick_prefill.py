@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ext_proc.pick.prefill import FIXED_SECONDS, MEMORY_SECONDS, Prefill, work_factor
+from ext_proc.pick.prefill import FIXED_SECONDS, MEMORY_SECONDS, Prefill
 
 NOW = 100.0
 DEFAULT = 20_000.0
@@ -19,12 +19,12 @@ class Engines:
         self.prefill = Prefill(size)
         rates, tokens, means = (np.array(column) for column in zip(*engines, strict=True))
         # As an engine reports it: with the fixed time of each request and the attention in it.
-        factor = work_factor(means, means, attention)
+        factor = 1.0 + attention * means / 2
         seconds = tokens * factor / rates + FIXED_SECONDS * tokens / means
         self.prefill.learn(tokens / seconds, np.zeros(size), NOW)
         for position, mean in enumerate(means.tolist()):
             for _ in range(20):
-                work = 4.0 * mean * work_factor(mean, mean, attention)
+                work = 4.0 * mean * (1.0 + attention * mean / 2)
                 self.prefill.note(position, 4.0 * mean, work)
         self.prefill.learn(tokens / seconds, seconds, NOW + 1.0)
 

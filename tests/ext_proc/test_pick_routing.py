@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ext_proc.pick import Reason
+from ext_proc.pick.first_token import STEP_SECONDS
 from fleet.endpoint import Membership, Pool
 from fleet.store import FleetView
 from tests.ext_proc.worlds import World, chat, http_request, pool_of, settings_with, view_of, whole
@@ -223,7 +224,7 @@ def test_returned_endpoint_counts_its_requests_in_flight() -> None:
     assert world.route(whole(chat(LONG))).reason is Reason.NO_ENDPOINT
     world.store.publish(view_of(pool_of(count=1)))
     decision = world.decide(whole(chat(LONG)))
-    assert decision.result.expected_seconds == pytest.approx(0.01 + decision.cold_seconds)
+    assert decision.result.expected_seconds == pytest.approx(1.5 * STEP_SECONDS + decision.cold_seconds)
     world.director.finished(token)
     assert world.director.traffic.in_flight(token.address) == 0
     assert world.route(whole(chat("x" * 5000))).expected_seconds is not None

@@ -40,6 +40,7 @@ def test_without_any_signal_conversations_stay() -> None:
         for _ in range(8):
             seen.add(world.route(whole(chat(text))).endpoints[0])
             text += words(random, 60)
+            world.clock.now += 0.1
         assert len(seen) == 1
 
 
