@@ -42,6 +42,7 @@ BENCHES: Final = {
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "partial_json": "the reader of cut bodies next to pydantic_core's parser for partial JSON",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
+    "cost_model": "predicted times to first token against real ones, and against plain predictions",
     "request_cpu": "CPU of a request in ext_proc behind the real Envoy, next to a bare gRPC server",
     "engine_model": "the simulated engine against measured vLLM, on rows that its constants do not come from",
     "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",

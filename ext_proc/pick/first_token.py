@@ -5,7 +5,7 @@ they count their first tokens and the seconds to them, and they prefill in the o
 count has grown by since the last page belongs to our oldest requests there, one by one, or as a sum if there
 are several.
 
-A prompt of `length` tokens, of which `cold` are computed, occupies an engine for
+A prompt of `length` tokens with `cold` ones to compute occupies an engine for
 
     own     = step + token * cold + pair * cold * (length - cold / 2)      the last product: mean context
     seconds = queue + own + (step / 2, if a request of ours is in flight there)
@@ -72,6 +72,8 @@ _BETWEEN_ENDPOINTS: Final = 0.3
 """The same of an endpoint's slowness."""
 _NOISE: Final = 0.1
 """Standard deviation of `ln(slowness)` between equal engines."""
+_ALIKE: Final = 0.25
+"""Correlation of the errors of answers between two pages: they share steps and a queue."""
 _LEAST_ATTENTION: Final = 1e-12
 _FARTHEST: Final = 256.0
 """Times the prior, either way: the bound of every coefficient."""
@@ -110,11 +112,9 @@ class SentRequest(NamedTuple):
 
     @property
     def facts(self) -> tuple[float, ...]:
-        """What can be added up: `x`, queue, mean and variance."""
-        expected = self.expected
-        return (
-            expected.steps, self.cold, self.pairs, expected.queue, expected.mean, expected.deviation**2
-        )  # fmt: skip
+        """What can be added up: `x`, queue, mean, variance and deviation."""
+        _, _, mean, spread, queue, _, steps = self.expected
+        return steps, self.cold, self.pairs, queue, mean, spread**2, spread
 
 
 def deviation(step: float, queue: float, seconds: float) -> float:
@@ -131,7 +131,7 @@ class FirstTokens:
         self._slowness: NDArray[np.float64] = np.ones(size)
         self._totals: NDArray[np.float64] = np.full((2, size), np.nan)
         """First tokens and the sum of their times, as engines counted them last."""
-        self._owed: NDArray[np.float64] = np.zeros(size)
+        self._remainders: NDArray[np.float64] = np.zeros(size)
         """First tokens of ours that are counted and not compared, below 1."""
         self._waiting: list[deque[SentRequest]] = [deque() for _ in range(size)]
         """Requests without a first token, the oldest first."""
@@ -147,7 +147,10 @@ class FirstTokens:
         other._products = moved(self._products.T, sources).T
         other._moments = moved(self._moments.T, sources).T
         other._slowness = moved(self._slowness, sources, 1.0)
-        other._totals, other._owed = moved(self._totals, sources, np.nan), moved(self._owed, sources)
+        other._totals, other._remainders = (
+            moved(self._totals, sources, np.nan),
+            moved(self._remainders, sources),
+        )
         other._waiting = [self._waiting[row] if row >= 0 else deque() for row in sources.tolist()]
         other._errors, other._at, other.quantiles = self._errors, self._at, self.quantiles
         return other
@@ -194,14 +197,17 @@ class FirstTokens:
         while waiting and now - waiting[0].at > OVERDUE_SECONDS + MOST_RATIO * waiting[0].expected.mean:
             waiting.popleft()
         count, seconds = grown.tolist()
-        self._owed[row] += count * share
-        number = min(int(self._owed[row]), len(waiting))
-        self._owed[row] = (self._owed[row] - number) % 1.0
+        self._remainders[row] += count * share
+        number = min(int(self._remainders[row]), len(waiting))
+        self._remainders[row] = (self._remainders[row] - number) % 1.0
         if not number:
             return None
         requests = [waiting.popleft() for _ in range(number)]
-        sums = [sum(column) for column in zip(*(request.facts for request in requests), strict=True)]
-        return (row, *sums[:-1], sqrt(sums[-1]) / share, seconds * number / count)
+        *sums, variance, whole = (
+            sum(column) for column in zip(*(each.facts for each in requests), strict=True)
+        )
+        spread = sqrt((1.0 - _ALIKE) * variance + _ALIKE * whole**2) / share
+        return (row, *sums, spread, seconds * number / count)
 
     def coefficients(
         self, rows: NDArray[np.intp] | slice, rates: NDArray[np.float64], attention: float

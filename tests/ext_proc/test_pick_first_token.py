@@ -31,7 +31,7 @@ USUAL = STEP_SECONDS, 1 / RATE, ATTENTION / RATE
 
 
 def times(usual: float) -> tuple[float, float, float]:
-    """Coefficients of an engine that takes so many times as long."""
+    """Coefficients of an engine that takes `usual` times as long."""
     step, token, pair = USUAL
     return step * usual, token * usual, pair * usual
 
@@ -69,7 +69,7 @@ class Engines:
         self.totals[:, row] += 1.0, seconds
 
     def serve(self, row: int, requests: int, noise: float = 0.02, together: int = 1) -> list[SentRequest]:
-        """Serve so many, of which `together` begin between two pages; return what was expected."""
+        """Serve requests; `together` of them begin between two pages. Return the predictions."""
         predictions = []
         for number in range(1, requests + 1):
             length = self.draw.choice((100.0, 1_000.0, 8_000.0, 40_000.0))
