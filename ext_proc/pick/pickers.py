@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.request import PickRequest
 
 TIE_SHARE: Final = 0.01
-COLD_SLACK: Final = 1 / 4
+COLD_SLACK: Final = 1 / 12
 CHANCE: Final = 1 / 16
 """In requests: the part of chance in the order of endpoints with equally many."""
 APART_SLACK: Final = 4.5
