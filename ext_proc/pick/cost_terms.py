@@ -85,16 +85,29 @@ def decode_load(_context: TickContext) -> CostTerm:
 
 
 def memory(context: TickContext) -> CostTerm:
-    """Little memory left, of the kind that `weights.memory` chooses; unknown counts as the peers' mean.
+    """Little KV cache left once this prompt is there; unknown use counts as the peers' mean.
 
-    memory_pressure_seconds * clip((used - from) / (full - from), 0, 1)
+        memory_pressure_seconds * clip((used + cold tokens / capacity - from) / (full - from), 0, 1)
+
+    An engine admits a prompt when it has room for all of it, so a long one may wait for answers to end. An
+    unknown capacity counts as endless.
     """
-    cost = context.settings.cost
+    cost, block_bytes = context.settings.cost, context.settings.block_bytes
     used = fill_unknown(context.candidates.signal("memory_used_ratio"), 0.0)
-    start, full = cost.memory_pressure_from, cost.memory_pressure_full
-    if full <= start:
-        return CostTerm(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
-    return CostTerm(cost.memory_pressure_seconds * np.clip((used - start) / (full - start), 0, 1))
+    capacity = context.candidates.signal("kv_capacity_tokens") * cost.bytes_per_token
+    share_per_byte = np.nan_to_num(1.0 / np.where(capacity > 0, capacity, np.inf))
+    start, width = cost.memory_pressure_from, cost.memory_pressure_full - cost.memory_pressure_from
+    # Without a width, the cost is a step at `from`.
+    slope = 1.0 / max(width, 1e-9)
+
+    def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
+        cold_bytes = request.text_bytes - block_bytes * forecast.matched
+        beyond = used + cold_bytes * share_per_byte - start
+        if (beyond <= 0.0).all():
+            return None
+        return cost.memory_pressure_seconds * np.clip(beyond * slope, 0.0, 1.0)
+
+    return CostTerm(by_prompt=seconds)
 
 
 def trust(context: TickContext) -> CostTerm:

@@ -68,6 +68,9 @@ _HUBER: Final = 1.5
 """Deviations from which on an answer's weight falls."""
 _OF_POOL: Final = 3.0
 """Standard deviation of a pool's coefficients, in those of the prior."""
+MOST_QUEUE_SHARE: Final = 0.05
+"""Of a prediction: answers behind a longer queue are no evidence. They would make a loaded endpoint look fast,
+which draws more to it."""
 _BETWEEN_ENDPOINTS: Final = 0.3
 """The same of an endpoint's slowness."""
 _NOISE: Final = 0.1
@@ -247,6 +250,7 @@ class FirstTokens:
         weights = 1.0 / (np.maximum(1.0, off / _HUBER) * spread**2)
         # The deviation of a time far above the prediction is that of its own size.
         weights *= np.where(seconds > bounded, (mean / np.maximum(seconds, mean)) ** 2, 1.0)
+        weights *= queue <= MOST_QUEUE_SHARE * mean
         weighted = (weights * x).T
         np.add.at(self._products, rows, weighted[:, :, None] * x.T[:, None, :])
         np.add.at(self._moments, rows, weighted * (bounded - queue)[:, None])

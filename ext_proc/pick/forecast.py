@@ -78,6 +78,7 @@ class Forecaster:
         if context.paces is not None and (least := context.paces.least_in_flight[rows]).any():
             self._least_in_flight = least
             depth, others = _as_peers(depth, least > 0), _as_peers(others, least > 0)
+        depth = _evident(depth, backlog.in_flight[rows], others)
         self._depth = depth if depth.any() else None
         self._load_of_others = others * cost.in_flight_seconds if others.any() else None
         self._shares = candidates.shares()
@@ -170,3 +171,16 @@ def _as_peers(column: NDArray[np.float64], quick: NDArray[np.bool_]) -> NDArray[
     if quick.all():
         return column
     return np.where(quick, np.maximum(column, column[~quick].mean()), column)
+
+
+def _evident(
+    depth: NDArray[np.float64], ours: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how many requests wait in an engine beyond what chance and the gauge's age explain.
+
+    `free_at` knows when each of ours begins, so their number tells little: only what is above twice the
+    standard deviation of a Poisson count does. Others' requests count in full.
+    """
+    of_ours = depth * ours / np.maximum(ours + others, 1e-9)
+    evident: NDArray[np.float64] = np.maximum(depth - 2.0 * np.sqrt(of_ours), 0.0)
+    return evident
