@@ -77,6 +77,8 @@ def end(span: Span, decision: Decision, seconds: float, request_id: str) -> None
         span.set_attribute("warmroute.matched_share", result.matched_share)
     if result.expected_seconds is not None:
         span.set_attribute("warmroute.expected_seconds", result.expected_seconds)
+    if decision.expected is not None:
+        span.set_attribute("warmroute.expected_p90_seconds", decision.expected.p90)
     for rank, entry in enumerate(decision.considered, 1):
         span.add_event(
             "candidate",

@@ -77,7 +77,7 @@ class PickResult(msgspec.Struct, frozen=True, gc=False):
     prefix: str = ""
     """Digest of the leading block, 16 hex digits; empty where no prompt was read."""
     expected_seconds: float | None = None
-    """Predicted time to first token on the first endpoint."""
+    """Predicted time to first token on the first endpoint, the median."""
     refusal: Refusal | None = None
     """The answer that the client gets instead; there are no endpoints then."""
     prompt: int = 0
@@ -105,7 +105,7 @@ class Considered(NamedTuple):
     cost: float
     """What was compared, lower is better: the weighted sum of all cost terms, cold work at its price."""
     wait_seconds: float
-    """Until its work ahead is done."""
+    """Prefill ahead, and the delay by requests in flight."""
     cold_seconds: float
     """Prefill of the part of the prompt that it does not hold."""
     penalty_seconds: float

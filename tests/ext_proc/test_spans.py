@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from ext_proc.idempotency.guard import Idempotency
+from ext_proc.pick.first_token import STEP_SECONDS
 from ext_proc.processor import ExternalProcessor, RequestStream
 from fleet.names import EXT_PROC_FILTER
 from fleet.service.admin import Query
@@ -107,10 +108,19 @@ def test_span_lists_bounded_candidates_with_cost_terms() -> None:
     assert events[0]["warmroute.endpoint"] == metadata["endpoint"] == span.attributes["warmroute.endpoint"]
     assert [event["warmroute.rank"] for event in events] == list(range(1, 9))
     assert len({event["warmroute.endpoint"] for event in events}) == 8
-    first = events[0]
-    told = first["warmroute.wait_seconds"] + first["warmroute.cold_seconds"]
-    assert told == pytest.approx(span.attributes["warmroute.expected_seconds"])
     assert span.attributes["warmroute.candidates"] == 12
+
+
+def test_span_predicts_first_token_with_its_step() -> None:
+    """On idle engines: nothing is ahead, so the rest is cold prefill and the step with the first token."""
+    stage = Stage(0.0)
+    stage.play()
+    (span,) = stage.spans()
+    first = dict(span.events[0].attributes)
+    assert first["warmroute.wait_seconds"] == 0.0
+    median = first["warmroute.cold_seconds"] + STEP_SECONDS
+    assert span.attributes["warmroute.expected_seconds"] == pytest.approx(median)
+    assert span.attributes["warmroute.expected_p90_seconds"] > median
 
 
 def test_a_fault_ends_the_span_as_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
