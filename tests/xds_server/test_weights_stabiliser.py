@@ -156,6 +156,17 @@ def test_one_bad_reading_leaves_no_trace() -> None:
     assert shares.tolist() == pytest.approx([0.75, 0.25])
 
 
+def test_idle_endpoint_alone_with_a_score_is_equal() -> None:
+    """The mean of the others is 0: no share of it, and no trace in later steps."""
+    stabiliser, idle = Stabiliser(DIRECT), np.array([False, True])
+    for scores in ([0.0, 0.01], [0.0, 0.0], [1.0, 3.0]):
+        stabiliser.step(["a", "b"], scores, 0.0, idle=idle)
+        assert stabiliser.shares.tolist() == [0.5, 0.5]
+        assert np.isfinite(stabiliser.last_step().targets).all()
+    stabiliser.step(["a", "b"], [3.0, 1.0], 1.0, idle=idle)
+    assert stabiliser.shares.tolist() == pytest.approx([0.75, 0.25])
+
+
 def test_a_clock_that_stands_still_or_jumps_is_no_fault() -> None:
     stabiliser = Stabiliser(DIRECT.model_copy(update={"smoothing_seconds": 3.0}))
     stabiliser.step(["a", "b"], [1.0, 1.0], 10.0)

@@ -268,10 +268,12 @@ class Stabiliser:
             capped = capped | idle
         self._neutral = capped
         if capped.any():
-            if capped.all():
+            others = repaired[~capped]
+            if not others.any():
+                # As without any score above 0.
                 repaired = np.ones(count)
             else:
-                mean = repaired[~capped].mean()
+                mean = others.mean()
                 self._neutral = capped & (repaired > mean)
                 repaired = np.where(self._neutral, mean, repaired)
         self._scores = repaired
