@@ -14,6 +14,7 @@ from ext_proc.pick.first_token import FirstTokens
 from ext_proc.pick.pace import Pace
 from ext_proc.pick.prefill import Prefill
 from ext_proc.pick.rows import moved
+from fleet.columns import unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ class Backlog:
         """
         kept = exp(-max(0.0, now - self._others_at) / OTHERS_SECONDS)
         self._others_at = now
-        beyond = np.nan_to_num(in_engine - elsewhere - self.in_flight)
+        beyond = unknown_as_zero(in_engine - elsewhere - self.in_flight)
         self._beyond = beyond + (self._beyond - beyond) * kept
         ours, others = float(self.in_flight.sum()), float(elsewhere.sum())
         self._ours = ours + (self._ours - ours) * kept

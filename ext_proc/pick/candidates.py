@@ -12,7 +12,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from ext_proc.pick.subset import by_host
-from fleet.columns import fill_unknown
+from fleet.columns import fill_unknown, unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -245,6 +245,8 @@ def _by_weight(
     shape: PoolShape, columns: LoadColumns, rows: NDArray[np.intp]
 ) -> Iterator[tuple[tuple[int, str], ...]]:
     """Yield rows with their addresses, the heaviest first, those of one weight together."""
-    weights = np.nan_to_num(columns.weights[rows])
+    if not rows.size:
+        return
+    weights = unknown_as_zero(columns.weights[rows])
     for weight in np.unique(weights)[::-1]:
         yield tuple((row, shape.addresses[row]) for row in rows[weights == weight].tolist())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fleet.columns import fill_unknown
+from fleet.columns import fill_unknown, unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -113,7 +113,7 @@ def memory(context: TickContext) -> CostTerm:
 def trust(context: TickContext) -> CostTerm:
     """Bad answers: distrust_seconds * max(1 - trust_ratio, error_ratio). Unknown is no evidence."""
     ratio, errors = context.candidates.signal("trust_ratio"), context.candidates.signal("error_ratio")
-    distrust = np.clip(np.nan_to_num(np.fmax(1.0 - ratio, errors)), 0.0, 1.0)
+    distrust = np.clip(unknown_as_zero(np.fmax(1.0 - ratio, errors)), 0.0, 1.0)
     return CostTerm(context.settings.cost.distrust_seconds * distrust)
 
 

@@ -17,6 +17,7 @@ from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.rows import sources_of
+from fleet.columns import unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.candidates import LoadColumns
+    from ext_proc.pick.first_token import Answers
     from ext_proc.pick.pace import Judgement
     from ext_proc.pick.result import Decision
     from ext_proc.pick.subset import Subset
@@ -68,21 +70,28 @@ class PoolState:
 
     def refresh(
         self, columns: LoadColumns, settings: PickSettings, now: float, *, shared: bool = False
-    ) -> None:
-        """Take over a tick's signals; `shared`: other workers publish their picks."""
+    ) -> Answers | None:
+        """Take over a tick's signals; return the first tokens in them, None if none is ours.
+
+        `shared`: other workers publish their picks.
+        """
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
         self._quota.follow(columns.overridden, columns.weights)
         backlog.fade(now)
         rates, prefilling = columns.signal("prefill_tokens_per_second"), columns.signal("prefilling_mean")
         backlog.prefill.learn(rates, prefilling, now)
-        in_engine = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
+        in_engine = columns.signal("running") + unknown_as_zero(columns.signal("queue_depth"))
         backlog.learn_others(in_engine, columns.in_flight_elsewhere, now)
         totals = np.array([columns.signal("first_tokens_total"), columns.signal("first_token_seconds_total")])
         others = columns.in_flight_elsewhere + backlog.others_in_engine
-        backlog.first_tokens.learn(totals, _shares_of_ours(backlog.in_flight, others), now)
+        answers = backlog.first_tokens.learn(totals, _shares_of_ours(backlog.in_flight, others), now)
+        if answers is not None:
+            prefill = backlog.prefill.rates(slice(None), cost.prefill_tokens_per_second, cost.bytes_per_token)
+            backlog.first_tokens.learn_slowness(prefill, cost.attention_per_token)
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
         self._profiles.clear()
+        return answers
 
     @property
     def columns(self) -> LoadColumns | None:

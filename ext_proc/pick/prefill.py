@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick.rows import moved
+from fleet.columns import unknown_as_zero
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,8 +83,8 @@ class Prefill:
         gap = 0.0 if self._at is None else max(0.0, now - self._at)
         self._at = now
         self._sums *= exp(-gap / MEMORY_SECONDS)
-        seconds = np.nan_to_num(prefilling) * min(gap, _MOST_GAP_SECONDS)
-        tokens = np.nan_to_num(rates) * seconds
+        seconds = unknown_as_zero(prefilling) * min(gap, _MOST_GAP_SECONDS)
+        tokens = unknown_as_zero(rates) * seconds
         self._sums[0] += tokens
         self._sums[1] += np.where(tokens > 0, seconds, 0.0)
 

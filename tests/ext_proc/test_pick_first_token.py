@@ -42,6 +42,7 @@ class Engines:
     def __init__(self, *true: tuple[float, float, float], seed: int = 1) -> None:
         self.true = np.array(true)
         self.totals: NDArray[np.float64] = np.zeros((2, len(true)))
+        self.rates = np.full(len(true), RATE)
         self.learned = FirstTokens(len(true))
         self.draw = Random(seed)
         self.now = NOW
@@ -49,10 +50,13 @@ class Engines:
 
     def tick(self, shares: Sequence[float] | None = None) -> None:
         ones = np.ones(len(self.true))
-        self.learned.learn(self.totals.copy(), ones if shares is None else np.array(shares), self.now)
+        shares_of_ours = ones if shares is None else np.array(shares)
+        self.answers = self.learned.learn(self.totals.copy(), shares_of_ours, self.now)
+        if self.answers is not None:
+            self.learned.learn_slowness(self.rates, ATTENTION)
 
     def coefficients(self) -> NDArray[np.float64]:
-        return self.learned.coefficients(ALL, np.full(len(self.true), RATE), ATTENTION)
+        return self.learned.coefficients(ALL, self.rates, ATTENTION)
 
     def expected(self, row: int, cold: float, length: float, queue: float = 0.0) -> SentRequest:
         step, token, pair = self.coefficients()[row].tolist()
@@ -109,6 +113,42 @@ def test_sums_of_several_teach_as_well() -> None:
     engines = Engines(times(3.0))
     engines.serve(0, 150, together=5)
     assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.15)
+
+
+def test_reading_coefficients_changes_nothing() -> None:
+    engines = Engines(times(2.0), USUAL, USUAL)
+    for row in range(3):
+        engines.serve(row, 8)
+    first = engines.coefficients()
+    engines.learned.coefficients(np.array([0]), np.full(1, RATE), ATTENTION)
+    assert (engines.coefficients() == first).all()
+
+
+def test_models_of_one_pool_differ_by_their_own_median() -> None:
+    """Endpoints 0 and 1 serve a larger model than 2 and 3: within their model they are equal."""
+    engines = Engines(times(3.0), times(3.0), USUAL, USUAL)
+    for _ in range(20):
+        for row in range(4):
+            engines.serve(row, 3)
+    larger = engines.learned.coefficients(np.array([0, 1]), engines.rates[:2], ATTENTION)
+    assert larger @ (1.0, 8_000.0, 3.2e7) == pytest.approx(
+        [3 * np.dot(USUAL, (1.0, 8_000.0, 3.2e7))] * 2, rel=0.12
+    )
+
+
+def test_answers_have_their_error_and_fit_p90_or_not() -> None:
+    """Two requests of one page count as one, with their mean error."""
+    engines = Engines(USUAL, USUAL)
+    sent = [engines.expected(row, 1_000.0, 1_000.0) for row in (0, 0, 1)]
+    for row, each, late in zip((0, 0, 1), sent, (3.0, 5.0, -0.01), strict=True):
+        engines.learned.sent(row, each)
+        engines.count(row, each.expected.median + late)
+    engines.tick()
+    assert engines.answers is not None
+    assert engines.answers.late_seconds == pytest.approx([4.0, -0.01])
+    assert engines.answers.within_p90.tolist() == [False, True]
+    engines.tick()
+    assert engines.answers is None
 
 
 def test_queue_ahead_is_no_slowness() -> None:
