@@ -265,11 +265,14 @@ def _in_processes(
     work: Callable[[Job], T], trace: Trace, jobs: Sequence[Job], processes: int, replays: int = 1
 ) -> list[T]:
     """Do the jobs in a pool of processes, with a progress bar on a terminal. A job has `replays` of them."""
-    requests = multiprocessing.Value("Q")
+    # Not by a fork of this process: the progress bar has a thread, and so may the program around us.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "warmroute.cli.replay"])
+    requests = context.Value("Q")
     total = len(jobs) * replays * len(trace.requests) * jobs[0].copies
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     pool = ProcessPoolExecutor(
-        min(processes, len(jobs)), initializer=begin_process, initargs=(trace, requests)
+        min(processes, len(jobs)), context, initializer=begin_process, initargs=(trace, requests)
     )
     console = Console(stderr=True)
     try:
