@@ -57,7 +57,7 @@ class Recorder:
 @needs_envoy
 async def test_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
     show = Recorder()
-    chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=12)
+    chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=24)
     result = demo.result_of(await demo.compare(chosen, show))
     robin, least, ours = (result[key] for key in demo.CONTENDERS)
     assert robin["requests"] == least["requests"] == ours["requests"] == len(chosen.turns) > 10
