@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
 
+from ext_proc.director.accuracy import Accuracy
 from ext_proc.director.pools import Pools
 from ext_proc.director.traffic import TrafficCounter
 from ext_proc.prefix.warmth import Warmth
@@ -69,6 +70,7 @@ class Site:
             Warmth(4096),
             TrafficCounter(lambda: self.now, 10.0),
             lambda: self.now,
+            Accuracy(registry),
         )
         self._signals = SignalTable.unknown(())
         self._view: FleetView | None = None

@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 from xxhash import xxh3_64_intdigest
 
 from ext_proc.director import admission
+from ext_proc.director.accuracy import Accuracy
 from ext_proc.director.pools import Pools
 from ext_proc.director.prompts import RequestReader, gives_work, session_digest
 from ext_proc.director.sent import RecentRefusals, SentPrompt, SentPrompts
@@ -66,7 +67,8 @@ class Director:
         self.sessions = Sessions(
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
-        self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
+        self._accuracy = Accuracy(registry)
+        self.pools = Pools(source, settings, self.warmth, self.traffic, clock, self._accuracy)
         self._sent = SentPrompts(tracks=settings.signals.access_log)
         self._refusals = RecentRefusals()
         # Clients cannot guess the first serial, and no other worker begins near it.
@@ -304,11 +306,14 @@ class Director:
             return
         first, blocks, now = result.endpoints[0], request.blocks, request.now
         total = pool.book(decision)
+        matched = request.matched.item(pool.shape.position[first])
+        cached_bytes = matched * self.settings.ext_proc.pick.block_bytes
+        self._accuracy.picked(request.pool, request.text_bytes, cached_bytes)
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
             look_back = LOOK_BACK * request.matched.size
             self.warmth.popularity.count(blocks, now, {*(request.edges or ())}, total, look_back)
-            sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))
+            sent.mark = self._note_leading(request, first, matched)
         if request.kv_keys is not None and self._kv is not None:
             sent.kv_key = self._kv.view.expect(first, request.kv_keys)
         # A session does not follow a trial: that endpoint may not be reliable yet.

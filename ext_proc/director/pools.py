@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ext_proc.director.accuracy import Accuracy
     from ext_proc.director.traffic import TrafficCounter
     from ext_proc.prefix.warmth import Warmth
     from ext_proc.protocol.endpoint_picker import ViewSource
@@ -74,12 +75,14 @@ class Pools:
         warmth: Warmth,
         traffic: TrafficCounter,
         clock: Callable[[], float],
+        accuracy: Accuracy,
     ) -> None:
         self._source = source
         self._settings = settings
         self._warmth = warmth
         self._traffic = traffic
         self._clock = clock
+        self._accuracy = accuracy
         self._pools: dict[str, PoolState] = {}
         self._pool_of: dict[str, PoolState] = {}
         self._columns: dict[str, DepthColumn] = {}
@@ -172,7 +175,9 @@ class Pools:
             columns = LoadColumns.of(
                 pool.shape, signals.part(begin, end), view.weights, view.in_flight_elsewhere, view.overridden
             )
-            pool.refresh(columns, pick, now, shared=shared)
+            answers = pool.refresh(columns, pick, now, shared=shared)
+            if answers is not None:
+                self._accuracy.answered(pool.shape.name, answers)
             begin = end
         addresses = view.membership.addresses
         progress, reachable = signals["progress_total"], signals["reachable"]

@@ -52,7 +52,7 @@ class Operators:
         self.traces = UpdateTraces(tracer, registry, self._version_for, max_open=settings.limits.xds_streams)
         self.nacks = TracedNacks(tracer)
         """Observer of the discovery streams."""
-        self.requests = RequestSpans(tracer, registry)
+        self.requests = RequestSpans(tracer)
         """Observer of finished requests."""
         self._book = OverrideBook()
         self._file = OverrideFile(self._book, override_path(state_path(settings)))
