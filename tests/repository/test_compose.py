@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -406,6 +407,19 @@ def ask(port: int) -> tuple[int, dict[str, str]]:
         return response.status, {name.lower(): value for name, value in response.headers.items()}
 
 
+def wait_open(port: int) -> None:
+    """Wait for Envoy's listener: on a slow host Envoy is LIVE without it, after `initial_fetch_timeout`."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), WAIT_SECONDS).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, port
+            time.sleep(0.1)
+        else:
+            return
+
+
 def prometheus_page(deployment: Deployment, token: str) -> int:
     url = f"http://{deployment.common['127.0.0.1:19000']}/metrics"
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
@@ -422,6 +436,7 @@ def test_its_commands_make_a_working_whole(deployment: Deployment) -> None:
         deployment.start(name)
     for name in STARTED:
         deployment.wait_healthy(name)
+    wait_open(deployment.envoy_port)
     # Envoy goes by weights until its health check sees ext_proc, and whenever this host stalls a pick.
     deadline = time.monotonic() + WAIT_SECONDS
     answers = [ask(deployment.envoy_port)]
