@@ -42,9 +42,9 @@ class CostSettings(Strict):
     parameters), 1.9e-5 for Llama 70B, 3.3e-5 for 8B, 1e-5 for 405B."""
     in_flight_seconds: NotNegative = 0.01
     """Added to the cost by each request in flight."""
-    memory_pressure_from: Share = 0.9
-    """Memory in use above this share adds to the cost. `weights.memory` chooses the memory."""
-    memory_pressure_full: Share = 0.97
+    memory_pressure_from: Share = 0.85
+    """Memory in use, the prompt included, above this share adds to the cost. `weights.memory` chooses it."""
+    memory_pressure_full: Share = 0.92
     """From this share on, memory adds `memory_pressure_seconds`: the engine is about to preempt or to
     fail."""
     memory_pressure_seconds: NotNegative = 3.0
@@ -118,7 +118,8 @@ class PickSettings(Strict):
     """Filters of the candidates, in this order."""
     scorers: tuple[ScorerSettings, ...] = (
         ScorerSettings(name="first_token"),
-        ScorerSettings(name="decode_load"),
+        # A request in flight delays all that run with it, not only the next one.
+        ScorerSettings(name="decode_load", weight=2.0),
         ScorerSettings(name="spare"),
         ScorerSettings(name="memory"),
         ScorerSettings(name="trust"),

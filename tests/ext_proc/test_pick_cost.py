@@ -165,9 +165,10 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
 
     def penalty(used: float) -> float:
         loads = {0: load(memory_used_ratio=used, queue_depth=0), 1: IDLE}
-        state = state_of(loads, count=2, settings=PickSettings(cost=cost, filters=UNFILTERED))
-        fixed = bound(state).costs.fixed
-        return float(fixed[0] - fixed[1])
+        profile = bound(state_of(loads, count=2, settings=PickSettings(cost=cost, filters=UNFILTERED)))
+        request = ask().of(state_of(loads, count=2))
+        seconds = profile.costs.by_term(request, profile.forecaster.of(request)).get("memory")
+        return 0.0 if seconds is None else float(seconds[0] - seconds[1])
 
     seen = [penalty(used) for used in (0.8, 0.85, 0.9, 1.0)]
     assert seen == pytest.approx([0.0, 1.0, 2.0, 2.0])

@@ -423,8 +423,8 @@ def test_hot_prefix_is_priced_lower_than_a_conversation() -> None:
 
 def test_what_is_told_as_penalty_is_the_same_for_every_prompt() -> None:
     """Load that counts twice, a session's bonus and what cold work costs are none of it."""
-    settings = PickSettings(cost=CostSettings(memory_pressure_from=0.5, memory_pressure_full=1.0))
-    state = state_of([told(queue_depth=2, memory_used_ratio=0.75), told(queue_depth=1)], settings)
+    settings = PickSettings()
+    state = state_of([told(queue_depth=2, error_ratio=0.25), told(queue_depth=1)], settings)
     state.backlog.set_in_flight("h:0", 7, NOW)
     picks = state.profile("m")
     assert picks is not None
@@ -432,7 +432,7 @@ def test_what_is_told_as_penalty_is_the_same_for_every_prompt() -> None:
         told_of = {entry.address: entry for entry in picks.pick(asked).considered}
         penalties = [told_of[f"h:{row}"].penalty_seconds for row in range(2)]
         assert penalties == pytest.approx(picks.costs.fixed.tolist())
-        assert penalties[0] == pytest.approx(settings.cost.memory_pressure_seconds / 2)
+        assert penalties[0] == pytest.approx(settings.cost.distrust_seconds / 4)
 
 
 def test_cost_terms_of_an_explained_pick_sum_up_to_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:

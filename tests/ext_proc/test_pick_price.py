@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fleet.settings.picks import CostSettings, PickSettings
-from tests.ext_proc.test_pick_cost import NOW, ask, state_of
+from tests.ext_proc.test_pick_cost import NOW, ask, load, state_of
 
 if TYPE_CHECKING:
     from ext_proc.pick import PoolState
@@ -111,3 +111,17 @@ def test_short_prompts_fill_a_gap_soon() -> None:
     queue(state, e0=10.0, e1=10.2, e2=11.0, e3=12.0)
     requests, work = 240 / 60, 240 * 0.25 / 60
     assert term(state, "spare", blocks=512)[0] == pytest.approx(requests * 0.2 * 0.2 / (2 * work))
+
+
+def test_memory_counts_what_the_prompt_will_take() -> None:
+    """4,096 tokens take a fifth of a small cache: with 0.7 in use, that is in the silent zone."""
+    cost = CostSettings(memory_pressure_from=0.8, memory_pressure_full=1.0, memory_pressure_seconds=2.0)
+    small = load(memory_used_ratio=0.7, kv_capacity_tokens=20_480)
+    state = state_of(
+        {0: small, 1: small, 2: load(memory_used_ratio=0.7), 3: small}, settings=PickSettings(cost=cost)
+    )
+    profile = state.profile("m")
+    assert profile is not None
+    request = ask({1: 32}, blocks=64).of(state)
+    seconds = profile.costs.by_term(request, profile.forecaster.of(request))["memory"]
+    assert seconds.tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0])
