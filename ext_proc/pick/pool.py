@@ -22,8 +22,6 @@ from fleet.columns import unknown_as_zero
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
     from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.first_token import Answers
     from ext_proc.pick.pace import Judgement
@@ -85,7 +83,8 @@ class PoolState:
         backlog.learn_others(in_engine, columns.in_flight_elsewhere, now)
         totals = np.array([columns.signal("first_tokens_total"), columns.signal("first_token_seconds_total")])
         others = columns.in_flight_elsewhere + backlog.others_in_engine
-        answers = backlog.first_tokens.learn(totals, _shares_of_ours(backlog.in_flight, others), now)
+        alone = others <= FEW_OTHERS * (backlog.in_flight + 1.0)
+        answers = backlog.first_tokens.learn(totals, alone, now)
         if answers is not None:
             prefill = backlog.prefill.rates(slice(None), cost.prefill_tokens_per_second, cost.bytes_per_token)
             backlog.first_tokens.learn_slowness(prefill, cost.attention_per_token)
@@ -190,11 +189,6 @@ class PoolState:
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
         return model if self.shape.names(model) else ""
-
-
-def _shares_of_ours(ours: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return our part of each engine's requests."""
-    return np.where(others > FEW_OTHERS * (ours + 1.0), ours / np.maximum(ours + others, 1.0), 1.0)
 
 
 def _load_weight(settings: PickSettings) -> float:

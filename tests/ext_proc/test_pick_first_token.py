@@ -19,8 +19,6 @@ from ext_proc.pick.first_token import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 NOW = 100.0
@@ -48,10 +46,9 @@ class Engines:
         self.now = NOW
         self.tick()
 
-    def tick(self, shares: Sequence[float] | None = None) -> None:
-        ones = np.ones(len(self.true))
-        shares_of_ours = ones if shares is None else np.array(shares)
-        self.answers = self.learned.learn(self.totals.copy(), shares_of_ours, self.now)
+    def tick(self, *, alone: bool = True) -> None:
+        everywhere = np.full(len(self.true), alone)
+        self.answers = self.learned.learn(self.totals.copy(), everywhere, self.now)
         if self.answers is not None:
             self.learned.learn_slowness(self.rates, ATTENTION)
 
@@ -197,19 +194,19 @@ def test_failed_request_does_not_shift_the_others() -> None:
     assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.12)
 
 
-def test_first_tokens_of_others_are_shared_out() -> None:
-    """Another worker sends as much: half of what an engine counts is ours."""
+def test_counts_that_mix_workers_teach_nothing() -> None:
+    """Another worker sends as many short prompts: which of the counted first tokens are ours is unknown."""
     engines = Engines(USUAL)
-    for _ in range(100):
-        sent = engines.expected(0, 4_000.0, 4_000.0)
-        engines.learned.sent(0, sent)
-        for _ in range(2):
-            engines.count(0, 3 * engines.true_seconds(0, sent))
-        engines.now += 1.0
-        engines.tick([0.5])
-    assert engines.expected(0, 4_000.0, 4_000.0).expected.mean == pytest.approx(
-        3 * engines.true_seconds(0, sent), rel=0.12
-    )
+    for number in range(100):
+        lengths = (8_000.0, 100.0) if number % 2 else (100.0, 8_000.0)
+        for length in lengths:
+            sent = engines.expected(0, length, length)
+            engines.count(0, engines.true_seconds(0, sent))
+            engines.now += 1.0
+            if length == lengths[0]:
+                engines.learned.sent(0, sent)
+            engines.tick(alone=False)
+    assert engines.coefficients()[0] == pytest.approx(USUAL)
 
 
 def test_unknown_and_fallen_counts_teach_nothing() -> None:
@@ -218,7 +215,7 @@ def test_unknown_and_fallen_counts_teach_nothing() -> None:
     before = engines.coefficients()
     engines.learned.sent(0, engines.expected(0, 1_000.0, 1_000.0))
     for totals in ([[np.nan], [np.nan]], [[1.0], [0.5]]):
-        engines.learned.learn(np.array(totals), np.ones(1), engines.now)
+        engines.learned.learn(np.array(totals), np.ones(1, np.bool_), engines.now)
     assert engines.coefficients() == pytest.approx(before)
 
 
