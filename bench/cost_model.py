@@ -219,7 +219,7 @@ def costs() -> dict[str, float]:
 
 def _tick_seconds() -> float:
     """Return the time of a tick in which every endpoint has begun an answer."""
-    learned, shares, best = FirstTokens(_ENDPOINTS), np.ones(_ENDPOINTS), float("inf")
+    learned, alone, best = FirstTokens(_ENDPOINTS), np.ones(_ENDPOINTS, np.bool_), float("inf")
     rates, totals = np.full(_ENDPOINTS, 20_000.0), np.zeros((2, _ENDPOINTS))
     world = World(_ENDPOINTS, 32)
     request = world.request(world.requests[0], world.director.reader.read(world.requests[0]))
@@ -230,7 +230,7 @@ def _tick_seconds() -> float:
             learned.sent(row, SentRequest(float(number), expected, 1000.0, 1e6))
         totals = np.add(totals, [[1.0], [0.1]])
         begun = time.perf_counter()
-        learned.learn(totals, shares, number + 0.5)
+        learned.learn(totals, alone, number + 0.5)
         learned.learn_slowness(rates, 2e-5)
         learned.coefficients(slice(None), rates, 2e-5)
         best = min(best, time.perf_counter() - begun)

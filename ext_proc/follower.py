@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_in_flight, decode_loads, decode_membership, decode_missed, encode_traffic
+from fleet.codec import (
+    decode_in_flight,
+    decode_loads,
+    decode_membership,
+    decode_missed,
+    decode_prefill,
+    encode_traffic,
+)
 from fleet.errors import PeerError
 from fleet.service.credentials import Dialler
 from fleet.service.reconnect import Options, Reconnector
@@ -51,6 +58,7 @@ class Following:
     def __init__(self) -> None:
         self._membership: Membership | None = None
         self._elsewhere: Mapping[str, int] = {}
+        self._prefill: Mapping[str, float] = {}
         self._view: FleetView | None = None
 
     def on_update(
@@ -67,16 +75,19 @@ class Following:
             # The same object stays in the view: readers recognise an unchanged membership by identity.
             same = view is not None and view.membership == membership
             self._membership = view.membership if view is not None and same else membership
-            self._elsewhere, self._view = {}, None
+            self._elsewhere, self._prefill, self._view = {}, {}, None
             return None
         if self._membership is None:
             raise PeerError("loads before any membership")
         if kind == "in_flight":
             self._elsewhere = decode_in_flight(update.in_flight, self._membership)
+            self._prefill = decode_prefill(update.in_flight, self._membership)
         elif kind == "loads":
             self._view = decode_loads(update.loads, self._membership, now)
         if self._view is not None:
-            self._view = replace(self._view, in_flight_elsewhere=self._elsewhere)
+            self._view = replace(
+                self._view, in_flight_elsewhere=self._elsewhere, prefill_elsewhere=self._prefill
+            )
         return self._view
 
 
@@ -84,12 +95,12 @@ class Reports:
     """Decides when to report traffic: changed counts at once, the rest after `REPORT_INTERVAL_SECONDS`."""
 
     def __init__(self) -> None:
-        self._counts: list[tuple[str, int]] | None = None
+        self._counts: list[tuple[str, int, float | None]] | None = None
         self._next_at = 0.0
 
     def starts(self, traffic: Sequence[Traffic], now: float) -> bool:
         """Return whether to report now, and remember the report."""
-        counts = [(entry.address, entry.in_flight) for entry in traffic]
+        counts = [(entry.address, entry.in_flight, entry.prefill_seconds_total) for entry in traffic]
         if counts == self._counts and now < self._next_at:
             return False
         self._counts, self._next_at = counts, now + REPORT_INTERVAL_SECONDS

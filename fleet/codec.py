@@ -145,13 +145,19 @@ def _column(sent: bytes, count: int) -> NDArray[np.float64]:
     return np.frombuffer(sent, _WIRE).astype(np.float64, copy=False)
 
 
-def encode_in_flight(elsewhere: Mapping[str, int], membership: Membership) -> control_pb2.FleetUpdate:
-    """Encode other workers' requests in flight, in the order of the membership's endpoints."""
+def encode_in_flight(
+    elsewhere: Mapping[str, int], prefill: Mapping[str, float], membership: Membership
+) -> control_pb2.FleetUpdate:
+    """Encode other workers' requests in flight and prefill, in the order of the membership's endpoints."""
     update = control_pb2.FleetUpdate()
     update.in_flight.elsewhere.extend(
         [min(elsewhere.get(address, 0), _MAX_COUNT) for address in membership.addresses]
     )
     update.in_flight.SetInParent()
+    if prefill:
+        update.in_flight.prefill_seconds_total.extend(
+            [prefill.get(address, 0.0) for address in membership.addresses]
+        )
     return update
 
 
@@ -165,6 +171,23 @@ def decode_in_flight(update: control_pb2.InFlightUpdate, membership: Membership)
     if len(update.elsewhere) != len(addresses):
         raise PeerError(f"{len(update.elsewhere)} counts for {len(addresses)} endpoints")
     return {address: count for address, count in zip(addresses, update.elsewhere, strict=True) if count}
+
+
+def decode_prefill(update: control_pb2.InFlightUpdate, membership: Membership) -> dict[str, float]:
+    """Read other workers' seconds of prefill; empty if the server does not send them.
+
+    Raises:
+        PeerError: the number of entries is not that of the membership's endpoints.
+    """
+    addresses, sent = membership.addresses, update.prefill_seconds_total
+    if len(sent) not in (0, len(addresses)):
+        raise PeerError(f"{len(sent)} sums of prefill for {len(addresses)} endpoints")
+    # Without a column, no pair is left.
+    return {
+        address: seconds
+        for address, seconds in zip(addresses, sent, strict=False)
+        if isfinite(seconds) and seconds >= 0
+    }
 
 
 def encode_missed(missed: Iterable[Missed]) -> control_pb2.FleetUpdate:
@@ -197,6 +220,7 @@ def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
             finished_total=entry.finished_total,
             duration_p99_seconds=entry.duration_p99_seconds,
             oldest_in_flight_seconds=entry.oldest_in_flight_seconds,
+            prefill_seconds_total=entry.prefill_seconds_total,
         )
     return request
 
@@ -216,6 +240,7 @@ def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) ->
             finished_total=entry.finished_total,
             duration_p99_seconds=_seconds(entry, "duration_p99_seconds"),
             oldest_in_flight_seconds=_seconds(entry, "oldest_in_flight_seconds"),
+            prefill_seconds_total=_seconds(entry, "prefill_seconds_total"),
         )
         for entry in islice(report.endpoints, _most_entries(membership))
         if entry.address in by_address

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fleet.settings.weights import Memory
+
+MOST_PREFILL_SECONDS: Final = 60.0
+"""That a worker may add to an endpoint between two reports; more counts as this."""
 
 
 def fill_unknown(column: NDArray[np.float64], default: float = 0.0) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fleet.columns import MOST_PREFILL_SECONDS
 from fleet.endpoint import Membership
 from fleet.signals import SignalTable
 
@@ -34,6 +35,8 @@ class FleetView:
     """Of the membership's endpoints, in their order; all unknown by default."""
     in_flight_elsewhere: Mapping[str, int] = field(default_factory=dict)
     """Address to the requests in flight by other ext_proc workers."""
+    prefill_elsewhere: Mapping[str, float] = field(default_factory=dict)
+    """Address to the seconds of prefill that others have sent so far; only its growth has a meaning."""
     sampling_ratio_floor: float = 0.0
     """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
     overridden: frozenset[str] = frozenset()
@@ -59,6 +62,8 @@ class Traffic:
     """End to end, over the worker's window; None without a finished request."""
     oldest_in_flight_seconds: float | None = None
     """Age of the oldest request in flight; None without one."""
+    prefill_seconds_total: float | None = None
+    """Of all picks so far, as estimated; None: unknown."""
 
 
 class Missed(NamedTuple):
@@ -89,6 +94,10 @@ class FleetStore:
         self._traffic: dict[str, dict[str, Traffic]] = {}
         self._in_flight: dict[str, int] = {}
         """Updated with each report, because every worker reads it in every tick."""
+        self._prefill: dict[str, float] = {}
+        """Seconds of prefill that all workers have sent, since each one's first report: it never falls."""
+        self._prefill_by: dict[str, dict[str, float]] = {}
+        """The part of each worker."""
         self._on_missed: list[Callable[[Missed], None]] = []
 
     @property
@@ -98,6 +107,11 @@ class FleetStore:
 
     def publish(self, view: FleetView) -> None:
         """Swap the view and wake every task in `changed`."""
+        if self._view is None or view.membership is not self._view.membership:
+            members = view.membership.by_address
+            for sums in (self._prefill, *self._prefill_by.values()):
+                for address in sums.keys() - members.keys():
+                    del sums[address]
         self._view = view
         self._changed.set()
         self._changed = asyncio.Event()
@@ -119,19 +133,36 @@ class FleetStore:
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
         """Replace the former report of `worker`."""
-        self.forget_worker(worker)
+        before = self._traffic.pop(worker, {})
+        _move(self._in_flight, before, -1)
         self._traffic[worker] = by_address = {entry.address: entry for entry in traffic}
         _move(self._in_flight, by_address, +1)
+        own = self._prefill_by.setdefault(worker, {})
+        for address, entry in by_address.items():
+            total, earlier = entry.prefill_seconds_total, before.get(address)
+            last = None if earlier is None else earlier.prefill_seconds_total
+            if earlier is None and before:
+                last = 0.0  # Its first pick there.
+            if total is not None and last is not None and total > last:
+                grown = min(total - last, MOST_PREFILL_SECONDS)
+                own[address] = own.get(address, 0.0) + grown
+                self._prefill[address] = self._prefill.get(address, 0.0) + grown
 
     def forget_worker(self, worker: str) -> None:
         """Drop a worker's report: its stream has ended, so its requests have too."""
         _move(self._in_flight, self._traffic.pop(worker, {}), -1)
+        self._prefill_by.pop(worker, None)
 
     def in_flight(self, except_worker: str = "") -> dict[str, int]:
         """Return address to requests in flight of all workers but `except_worker`; 0 has no entry."""
         totals = dict(self._in_flight)
         _move(totals, self._traffic.get(except_worker, {}), -1)
         return totals
+
+    def prefill(self, except_worker: str = "") -> dict[str, float]:
+        """Return address to seconds of prefill that all workers but `except_worker` have sent so far."""
+        own = self._prefill_by.get(except_worker, {})
+        return {address: total - own.get(address, 0.0) for address, total in self._prefill.items()}
 
     def traffic(self) -> Mapping[str, Mapping[str, Traffic]]:
         """Worker to address to traffic."""

@@ -292,7 +292,15 @@ class XdsServer:
             self._served = inputs
         floor = self._sensing.sampling_ratio_floor
         overridden = frozenset(overrides) & roster.active.by_address.keys()
-        self._store.publish(FleetView(roster.active, update.weights, signals, {}, floor, overridden))
+        self._store.publish(
+            FleetView(
+                roster.active,
+                update.weights,
+                signals,
+                sampling_ratio_floor=floor,
+                overridden=overridden,
+            )
+        )
         yield
         # Last, so that a fault of an observer costs no weights.
         self._sensing.observe(roster.active, signals, now)

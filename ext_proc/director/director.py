@@ -305,7 +305,8 @@ class Director:
         if request is None or (pool := self.pools.get(request.pool)) is None:
             return
         first, blocks, now = result.endpoints[0], request.blocks, request.now
-        total = pool.book(decision)
+        total, seconds = pool.book(decision)
+        self.traffic.picked(first, seconds)
         matched = request.matched.item(pool.shape.position[first])
         cached_bytes = matched * self.settings.ext_proc.pick.block_bytes
         self._accuracy.picked(request.pool, request.text_bytes, cached_bytes)

@@ -173,7 +173,12 @@ class Pools:
         for pool in self._pools.values():
             end = begin + len(pool.shape.addresses)
             columns = LoadColumns.of(
-                pool.shape, signals.part(begin, end), view.weights, view.in_flight_elsewhere, view.overridden
+                pool.shape,
+                signals.part(begin, end),
+                view.weights,
+                view.in_flight_elsewhere,
+                view.prefill_elsewhere,
+                view.overridden,
             )
             answers = pool.refresh(columns, pick, now, shared=shared)
             if answers is not None:

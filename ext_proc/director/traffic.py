@@ -40,7 +40,16 @@ class Token:
 
 
 class _EndpointTraffic:
-    __slots__ = ("_durations", "_ends", "_p99", "address", "finished_total", "open", "started_total")
+    __slots__ = (
+        "_durations",
+        "_ends",
+        "_p99",
+        "address",
+        "finished_total",
+        "open",
+        "prefill_seconds",
+        "started_total",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -48,6 +57,7 @@ class _EndpointTraffic:
         """Requests in flight, the oldest first."""
         self.started_total = 0
         self.finished_total = 0
+        self.prefill_seconds = 0.0
         self._ends: NDArray[np.float64] | None = None
         self._durations: NDArray[np.float64] | None = None
         self._p99: tuple[int, float, float | None] | None = None
@@ -89,13 +99,15 @@ class TrafficCounter:
 
     def started(self, address: str) -> Token:
         """Count a request towards an endpoint."""
-        endpoint = self._by_address.get(address)
-        if endpoint is None:
-            endpoint = self._by_address[address] = _EndpointTraffic(address)
+        endpoint = self._endpoint(address)
         endpoint.started_total += 1
         token = Token(endpoint, self._clock())
         endpoint.open[token] = None
         return token
+
+    def picked(self, address: str, prefill_seconds: float) -> None:
+        """Add a pick's estimated prefill."""
+        self._endpoint(address).prefill_seconds += prefill_seconds
 
     def finished(self, token: Token) -> None:
         """Count a request as ended; a second call for the same token changes nothing."""
@@ -135,6 +147,13 @@ class TrafficCounter:
                 oldest_in_flight_seconds=(
                     max(0.0, now - next(iter(endpoint.open)).started_at) if endpoint.open else None
                 ),
+                prefill_seconds_total=endpoint.prefill_seconds,
             )
             for endpoint in self._by_address.values()
         ]
+
+    def _endpoint(self, address: str) -> _EndpointTraffic:
+        endpoint = self._by_address.get(address)
+        if endpoint is None:
+            endpoint = self._by_address[address] = _EndpointTraffic(address)
+        return endpoint

@@ -14,7 +14,7 @@ from ext_proc.pick.first_token import FirstTokens
 from ext_proc.pick.pace import Pace
 from ext_proc.pick.prefill import Prefill
 from ext_proc.pick.rows import moved
-from fleet.columns import unknown_as_zero
+from fleet.columns import MOST_PREFILL_SECONDS, unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,8 @@ LOAD_SECONDS: Final = 60.0
 """Time constant of the requests a second and of the share of time in prefill."""
 MOST_BUSY_SHARE: Final = 0.9
 """Share of time in prefill from which on queues are not taken to last longer."""
+MOST_AHEAD_SECONDS: Final = 600.0
+"""Of work that other workers report."""
 _SIZES: Final = 32
 """Powers of two of bytes."""
 MOST_TRIALS_LEFT: Final = 2.0
@@ -44,9 +46,9 @@ MOST_TRIALS_LEFT: Final = 2.0
 class Backlog:
     """Columns over a pool's endpoints, in the pool's order.
 
-    `free_at` is the time at which an endpoint would have prefilled all of our requests, without others:
-    `free_at = max(now, free_at) + cold_seconds` at each pick. It is reset when no request of ours is in
-    flight there.
+    `free_at` is the time at which an endpoint would have prefilled all requests of ours and of the workers
+    that report their prefill: `free_at = max(now, free_at) + cold_seconds` at each pick, and with the growth
+    of the others' sum at each of their reports. It is reset when none of these is in flight there.
     """
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
@@ -68,6 +70,10 @@ class Backlog:
         They fade with `LOAD_SECONDS`.
         """
         self._faded_at = -np.inf
+        self._prefill_elsewhere: NDArray[np.float64] = np.full(len(addresses), np.nan)
+        """As the other workers have reported it last; NaN: they do not."""
+        self._in_flight_elsewhere: NDArray[np.float64] = np.zeros(len(addresses))
+        """By workers whose prefill is in `free_at`."""
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
         self._others_at = -np.inf
@@ -92,6 +98,8 @@ class Backlog:
         other.free_at = np.where(other.in_flight > 0, moved(self.free_at, sources, -np.inf), -np.inf)
         other.tried_at = moved(self.tried_at, sources, -np.inf)
         other._beyond = moved(self._beyond, sources)
+        other._prefill_elsewhere = moved(self._prefill_elsewhere, sources, np.nan)
+        other._in_flight_elsewhere = moved(self._in_flight_elsewhere, sources)
         # New endpoints begin at the mean: they must not catch up with what the others got before.
         for name in ("recent_requests", "new_prefixes"):
             column = getattr(self, name)
@@ -113,6 +121,21 @@ class Backlog:
         ours, others = float(self.in_flight.sum()), float(elsewhere.sum())
         self._ours = ours + (self._ours - ours) * kept
         self._theirs = others + (self._theirs - others) * kept
+
+    def take_elsewhere(
+        self, in_flight: NDArray[np.float64], prefill: NDArray[np.float64], now: float
+    ) -> None:
+        """Add what other workers have sent since their last reports to the work ahead.
+
+        `prefill` are their seconds of prefill so far, NaN where they do not report it. The first sum is only
+        a beginning, and a sum that falls is another one.
+        """
+        grown = np.clip(np.nan_to_num(prefill - self._prefill_elsewhere), 0.0, MOST_PREFILL_SECONDS)
+        self._prefill_elsewhere = prefill
+        self._in_flight_elsewhere = np.where(np.isnan(prefill), 0.0, in_flight)
+        ahead = np.minimum(np.maximum(self.free_at - now, 0.0) + grown, MOST_AHEAD_SECONDS)
+        self.free_at = np.where(grown > 0, now + ahead, self.free_at)
+        self.free_at[self.in_flight + self._in_flight_elsewhere <= 0] = -np.inf
 
     def fade(self, now: float) -> None:
         """Fade the recent counts: once a tick."""
@@ -182,7 +205,7 @@ class Backlog:
             return
         self.pace.note(position, int(self.in_flight[position]), count, now)
         self.in_flight[position] = count
-        if count <= 0:
+        if count + self._in_flight_elsewhere[position] <= 0:
             self.free_at[position] = -np.inf
 
 

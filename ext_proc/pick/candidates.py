@@ -131,6 +131,8 @@ class LoadColumns:
     """NaN where there is none."""
     in_flight_elsewhere: NDArray[np.float64]
     """Requests in flight by other workers; 0 without a report."""
+    prefill_elsewhere: NDArray[np.float64]
+    """Seconds of prefill that other workers have sent so far; NaN: they do not report it."""
     overridden: NDArray[np.bool_]
     """Whether an operator has set the weight."""
 
@@ -141,6 +143,7 @@ class LoadColumns:
         signals: SignalTable,
         weights: Mapping[str, int],
         elsewhere: Mapping[str, int],
+        prefill: Mapping[str, float] | None = None,
         overridden: Collection[str] = (),
     ) -> LoadColumns:
         """Join a pool's part of a `SignalTable` with the values by address."""
@@ -152,6 +155,11 @@ class LoadColumns:
                 np.array([elsewhere.get(address, 0) for address in addresses], np.float64)
                 if elsewhere
                 else np.zeros(len(addresses))
+            ),
+            prefill_elsewhere=(
+                np.array([prefill.get(address, 0.0) for address in addresses], np.float64)
+                if prefill
+                else np.full(len(addresses), nan)
             ),
             overridden=(
                 np.array([address in overridden for address in addresses], np.bool_)

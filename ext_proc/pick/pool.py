@@ -81,6 +81,7 @@ class PoolState:
         backlog.prefill.learn(rates, prefilling, now)
         in_engine = columns.signal("running") + unknown_as_zero(columns.signal("queue_depth"))
         backlog.learn_others(in_engine, columns.in_flight_elsewhere, now)
+        backlog.take_elsewhere(columns.in_flight_elsewhere, columns.prefill_elsewhere, now)
         totals = np.array([columns.signal("first_tokens_total"), columns.signal("first_token_seconds_total")])
         others = columns.in_flight_elsewhere + backlog.others_in_engine
         alone = others <= FEW_OTHERS * (backlog.in_flight + 1.0)
@@ -145,8 +146,11 @@ class PoolState:
             demand = self._demands[key] = Demand(WINDOW_SECONDS)
         return demand
 
-    def book(self, decision: Decision) -> float:
-        """Apply a decision that is final; return the requests for its model, this one included."""
+    def book(self, decision: Decision) -> tuple[float, float]:
+        """Apply a decision that is final.
+
+        Return the requests for its model, this one included, and its seconds of prefill.
+        """
         request, first = decision.request, decision.result.endpoints[0]
         assert request is not None
         row, now = self.shape.position[first], request.now
@@ -171,7 +175,7 @@ class PoolState:
         total = demand.at(now)
         if request.adapter:
             self.adapters.note(request.adapter, row, now, total)
-        return total
+        return total, seconds
 
     def put_off_trial(self, address: str, now: float) -> None:
         """Let an endpoint that has just refused a request wait longer for its next trial."""

@@ -27,20 +27,22 @@ class TrafficReport(_message.Message):
     def __init__(self, endpoints: _Optional[_Iterable[_Union[EndpointTraffic, _Mapping]]] = ...) -> None: ...
 
 class EndpointTraffic(_message.Message):
-    __slots__ = ("address", "in_flight", "started_total", "finished_total", "duration_p99_seconds", "oldest_in_flight_seconds")
+    __slots__ = ("address", "in_flight", "started_total", "finished_total", "duration_p99_seconds", "oldest_in_flight_seconds", "prefill_seconds_total")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     STARTED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DURATION_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_IN_FLIGHT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     address: str
     in_flight: int
     started_total: int
     finished_total: int
     duration_p99_seconds: float
     oldest_in_flight_seconds: float
-    def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ..., oldest_in_flight_seconds: _Optional[float] = ...) -> None: ...
+    prefill_seconds_total: float
+    def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ..., oldest_in_flight_seconds: _Optional[float] = ..., prefill_seconds_total: _Optional[float] = ...) -> None: ...
 
 class FleetUpdate(_message.Message):
     __slots__ = ("membership", "loads", "in_flight", "missed")
@@ -143,7 +145,9 @@ class Missed(_message.Message):
     def __init__(self, prompt: _Optional[int] = ..., picked: _Optional[str] = ..., served: _Optional[str] = ..., serial: _Optional[int] = ..., request: _Optional[int] = ...) -> None: ...
 
 class InFlightUpdate(_message.Message):
-    __slots__ = ("elsewhere",)
+    __slots__ = ("elsewhere", "prefill_seconds_total")
     ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     elsewhere: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, elsewhere: _Optional[_Iterable[int]] = ...) -> None: ...
+    prefill_seconds_total: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, elsewhere: _Optional[_Iterable[int]] = ..., prefill_seconds_total: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from fleet.columns import MOST_PREFILL_SECONDS
 from fleet.settings.picks import CostSettings, PickSettings
 from tests.ext_proc.test_pick_cost import NOW, ask, load, state_of
 
@@ -125,3 +126,18 @@ def test_memory_counts_what_the_prompt_will_take() -> None:
     request = ask({1: 32}, blocks=64).of(state)
     seconds = profile.costs.by_term(request, profile.forecaster.of(request))["memory"]
     assert seconds.tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0])
+
+
+def test_prefill_of_other_workers_is_queued_behind_ours() -> None:
+    state = state_of()
+    backlog, size = state.backlog, len(state.shape.addresses)
+    backlog.set_in_flight(state.shape.addresses[0], 1, NOW)
+    queue(state, e0=1.0)
+    in_flight = np.ones(size)
+    for seconds, ahead in ((90.0, 1.0), (92.0, 3.0), (1.0, 3.0), (1e300, 3.0 + MOST_PREFILL_SECONDS)):
+        backlog.take_elsewhere(in_flight, np.full(size, seconds), NOW)
+        assert backlog.free_at[0] - NOW == pytest.approx(ahead)
+    backlog.set_in_flight(state.shape.addresses[0], 0, NOW)
+    assert backlog.free_at[0] > NOW
+    backlog.take_elsewhere(np.zeros(size), np.full(size, 1e300), NOW)
+    assert backlog.free_at[0] < NOW

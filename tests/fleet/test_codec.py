@@ -12,6 +12,7 @@ from fleet.codec import (
     decode_in_flight,
     decode_loads,
     decode_membership,
+    decode_prefill,
     decode_traffic,
     encode_in_flight,
     encode_loads,
@@ -89,7 +90,7 @@ def test_columns_are_forwarded_as_columns() -> None:
 
 
 def test_requests_in_flight_elsewhere_arrive_by_address() -> None:
-    update = encode_in_flight({B.address: 3, "10.9.9.9:1": 5}, MEMBERSHIP)
+    update = encode_in_flight({B.address: 3, "10.9.9.9:1": 5}, {}, MEMBERSHIP)
     assert decode_in_flight(update.in_flight, MEMBERSHIP) == {B.address: 3}
     with pytest.raises(PeerError, match="2 counts for 0 endpoints"):
         decode_in_flight(update.in_flight, Membership())
@@ -166,3 +167,13 @@ def test_overridden_endpoint_must_exist() -> None:
     update.loads.overridden.append(2)
     with pytest.raises(PeerError):
         decode_loads(update.loads, MEMBERSHIP, 0.0)
+
+
+def test_prefill_elsewhere_arrives_where_it_is_sent() -> None:
+    sent = encode_in_flight({A.address: 1}, {B.address: 2.5}, MEMBERSHIP).in_flight
+    assert decode_prefill(sent, MEMBERSHIP) == {A.address: 0.0, B.address: 2.5}
+    assert not decode_prefill(encode_in_flight({A.address: 1}, {}, MEMBERSHIP).in_flight, MEMBERSHIP)
+    sent.prefill_seconds_total[0] = math.nan
+    assert decode_prefill(sent, MEMBERSHIP) == {B.address: 2.5}
+    with pytest.raises(PeerError, match="2 sums of prefill for 0 endpoints"):
+        decode_prefill(sent, Membership())

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 
+from fleet.columns import MOST_PREFILL_SECONDS
 from fleet.store import FleetStore, FleetView, Traffic
 
 
@@ -53,3 +54,21 @@ def test_sums_are_those_of_the_newest_reports() -> None:
             for name, counts in reports.items():
                 sums.update(counts if name != left_out else {})
             assert store.in_flight(left_out) == {a: count for a, count in sums.items() if count}
+
+
+def prefill(store: FleetStore, worker: str, seconds: float | None) -> None:
+    store.report(worker, [Traffic("a:1", 1, 1, 0, prefill_seconds_total=seconds)])
+
+
+def test_prefill_of_others_grows_with_their_reports_only() -> None:
+    """A stream's first report is where it begins, and one that ends or restarts takes nothing off."""
+    store = FleetStore()
+    for seconds in (500.0, 502.0):
+        prefill(store, "one", seconds)
+    prefill(store, "two", None)
+    assert (store.prefill("one"), store.prefill("two")) == ({"a:1": 0.0}, {"a:1": 2.0})
+    store.forget_worker("one")
+    prefill(store, "one#2", 502.0)
+    assert store.prefill("two") == {"a:1": 2.0}
+    prefill(store, "one#2", 1e300)
+    assert store.prefill("two") == {"a:1": 2.0 + MOST_PREFILL_SECONDS}

@@ -265,19 +265,20 @@ async def test_late_worker_receives_the_present_age_of_signals() -> None:
 
 
 def test_counts_and_loads_make_one_view_in_either_order() -> None:
-    counts = encode_in_flight({A.address: 4}, MEMBERSHIP)
+    counts = encode_in_flight({A.address: 4}, {A.address: 2.5}, MEMBERSHIP)
     for updates in ([counts, encode_loads(VIEW, 0.0)], [encode_loads(VIEW, 0.0), counts]):
         following = Following()
         following.on_update(encode_membership(MEMBERSHIP), None, 0.0)
         views = [following.on_update(update, None, 0.0) for update in updates]
         assert views[-1] is not None
         assert views[-1].in_flight_elsewhere == {A.address: 4}
+        assert views[-1].prefill_elsewhere[A.address] == 2.5
         assert views[-1].weights == {A.address: 10}
 
 
 def test_counts_before_a_membership_are_the_peers_fault() -> None:
     with pytest.raises(PeerError):
-        Following().on_update(encode_in_flight({}, MEMBERSHIP), None, 0.0)
+        Following().on_update(encode_in_flight({}, {}, MEMBERSHIP), None, 0.0)
 
 
 def test_loads_before_a_membership_are_the_peers_fault() -> None:

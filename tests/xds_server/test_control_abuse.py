@@ -103,7 +103,7 @@ async def test_counts_beyond_belief_cut_nobody_off(site: Site) -> None:
 
 
 def test_sums_beyond_the_wire_type_are_sent_as_its_largest() -> None:
-    update = encode_in_flight({A.address: 2**40, B.address: 3}, MEMBERSHIP)
+    update = encode_in_flight({A.address: 2**40, B.address: 3}, {}, MEMBERSHIP)
     assert list(update.in_flight.elsewhere) == [2**32 - 1, 3]
 
 

@@ -144,7 +144,7 @@ class WorkerStream:
         self._missed = log.total
         self._membership: Membership | None = None
         self._serial: int | None = None
-        self._elsewhere: Mapping[str, int] | None = None
+        self._elsewhere: tuple[Mapping[str, int], Mapping[str, float]] | None = None
 
     def receive(self, message: bytes, store: FleetStore) -> None:
         """Take a serialised hello or report.
@@ -180,14 +180,15 @@ class WorkerStream:
         return messages
 
     def in_flight(self, store: FleetStore) -> list[bytes]:
-        """Return the other workers' counts of requests if they changed, for the worker's membership."""
+        """Return the other workers' requests and prefill if they changed, for the worker's membership."""
         if self._membership is None:
             return []
-        before, elsewhere = self._elsewhere or {}, store.in_flight(except_worker=self.worker or "")
+        before, worker = self._elsewhere or ({}, {}), self.worker or ""
+        elsewhere = store.in_flight(except_worker=worker), store.prefill(except_worker=worker)
         self._elsewhere = elsewhere
         if elsewhere == before:
             return []
-        return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
+        return [encode_in_flight(*elsewhere, self._membership).SerializeToString()]
 
     def missed(self) -> list[bytes]:
         """Return the missed requests that the worker has not received yet."""

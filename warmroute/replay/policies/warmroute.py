@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from ext_proc.director.director import Director
+from ext_proc.follower import pause_seconds
 from ext_proc.protocol.attributes import HttpRequest
 from fleet.names import METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL
 from fleet.store import FleetStore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ext_proc.director.traffic import Token
+    from fleet.store import FleetView
     from warmroute.replay.engine import Engine
     from warmroute.replay.policies.policy import Plan
     from warmroute.replay.trace import TraceRequest
@@ -37,6 +39,8 @@ class Warmroute(Weights):
     def __init__(self, engines: Sequence[Engine], plan: Plan) -> None:
         self._stores = [FleetStore() for _ in range(plan.workers)]
         self._directors: list[Director] = []
+        self._pause = pause_seconds(len(engines))
+        """Between two reports of a worker."""
         super().__init__(engines, plan)
         self.name = "warmroute"
         self._directors = [
@@ -73,14 +77,38 @@ class Warmroute(Weights):
                 each.missed(missed)
         return entry
 
+    def timers(self) -> Sequence[float]:
+        """Add one a worker, spread over the pause between two reports."""
+        workers = self.plan.workers if self.plan.workers > 1 else 0
+        return [*super().timers(), *(self._pause * (number + 1) / workers for number in range(workers))]
+
+    def ring(self, number: int, now: float) -> float:
+        """Let a worker report, and receive the others' reports."""
+        worker = number - len(self._engines) - 1
+        if worker < 0:
+            return super().ring(number, now)
+        self.now = now
+        self.path.store.report(str(worker), self._directors[worker].traffic.snapshot())
+        self._publish(worker, self._view)
+        return now + self._pause
+
     def tick(self, now: float) -> None:
         """Pass the view on to the workers as well."""
-        for number, director in enumerate(self._directors):
-            self.path.store.report(str(number), director.traffic.snapshot())
-        view = self.path.tick(now)
-        for number, store in enumerate(self._stores):
-            elsewhere = self.path.store.in_flight(str(number))
-            store.publish(replace(view, in_flight_elsewhere=elsewhere) if elsewhere else view)
+        if self.plan.workers == 1:
+            for director in self._directors:
+                self.path.store.report("0", director.traffic.snapshot())
+        self._view = self.path.tick(now)
+        for worker in range(self.plan.workers):
+            self._publish(worker, self._view)
+
+    def _publish(self, worker: int, view: FleetView) -> None:
+        store = self.path.store
+        elsewhere, prefill = store.in_flight(str(worker)), store.prefill(str(worker))
+        self._stores[worker].publish(
+            replace(view, in_flight_elsewhere=elsewhere, prefill_elsewhere=prefill)
+            if elsewhere or prefill
+            else view
+        )
 
     def _body(self, number: int, request: TraceRequest) -> bytes:
         if request.text is not None:
