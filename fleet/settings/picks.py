@@ -114,14 +114,15 @@ class AdmissionSettings(Strict):
 class PickSettings(Strict):
     """How an endpoint is chosen for a request."""
 
-    filters: tuple[FilterName, ...] = ("model", "subset", "healthy", "working", "trusted", "memory")
+    filters: tuple[FilterName, ...] = ("model", "subset", "healthy", "working", "trusted")
     """Filters of the candidates, in this order."""
     scorers: tuple[ScorerSettings, ...] = (
         ScorerSettings(name="first_token"),
         # A request in flight delays all that run with it, not only the next one.
         ScorerSettings(name="decode_load", weight=2.0),
         ScorerSettings(name="spare"),
-        ScorerSettings(name="memory"),
+        # A full cache is normal under load: more would send prompts away from where they are warm.
+        ScorerSettings(name="memory", weight=0.1),
         ScorerSettings(name="trust"),
         ScorerSettings(name="pace"),
         ScorerSettings(name="topology"),

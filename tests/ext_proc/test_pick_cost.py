@@ -16,7 +16,7 @@ from ext_proc.pick.first_token import STEP_SECONDS
 from ext_proc.pick.pickers import scores
 from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
-from fleet.settings.picks import CostSettings, FilterName, PickSettings
+from fleet.settings.picks import CostSettings, FilterName, PickSettings, ScorerSettings
 from testing.signals import Load, Signal, table_of
 from tests.ext_proc.worlds import Picked
 
@@ -165,7 +165,9 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
 
     def penalty(used: float) -> float:
         loads = {0: load(memory_used_ratio=used, queue_depth=0), 1: IDLE}
-        profile = bound(state_of(loads, count=2, settings=PickSettings(cost=cost, filters=UNFILTERED)))
+        scorers = (ScorerSettings(name="memory"),)
+        settings = PickSettings(cost=cost, filters=UNFILTERED, scorers=scorers)
+        profile = bound(state_of(loads, count=2, settings=settings))
         request = ask().of(state_of(loads, count=2))
         seconds = profile.costs.by_term(request, profile.forecaster.of(request)).get("memory")
         return 0.0 if seconds is None else float(seconds[0] - seconds[1])
@@ -260,13 +262,13 @@ def test_the_list_is_distinct_and_in_the_order_of_cost(count: int, fallbacks: in
     assert len(picked) == len(set(picked)) == min(count, fallbacks + 1)
     waits = [
         loads[n].queue_depth.value * 0.1
-        + 3 * min(1, max(0.0, (loads[n].memory_used_ratio.value - 0.85) / 0.07))
+        + 0.3 * min(1, max(0.0, (loads[n].memory_used_ratio.value - 0.85) / 0.07))
         for n in range(count)
     ]
     slack = 0.25 * 32 * 256 / 4 / 20_000
     lowest = min(waits)
     tail = [waits[n] for n in picked if waits[n] > lowest + slack]
-    assert tail == sorted(tail)
+    assert tail == pytest.approx(sorted(tail))
     left_out = [waits[n] for n in range(count) if n not in picked]
     if tail and left_out:
         assert max(tail) <= min(left_out) + 1e-9

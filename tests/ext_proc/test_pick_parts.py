@@ -119,7 +119,7 @@ def scored(state: PoolState, asked: PickRequest) -> list[float]:
 
 
 def test_every_part_in_the_settings_is_registered() -> None:
-    assert set(FILTERS) == set(get_args(FilterName)) == set(PickSettings().filters)
+    assert set(FILTERS) == set(get_args(FilterName)) == {*PickSettings().filters, "memory"}
     assert set(COST_TERMS) == set(get_args(ScorerName)) == {entry.name for entry in PickSettings().scorers}
     assert set(PICKERS) == set(get_args(PickerName))
 

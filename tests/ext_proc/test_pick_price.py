@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fleet.columns import MOST_PREFILL_SECONDS
-from fleet.settings.picks import CostSettings, PickSettings
+from fleet.settings.picks import CostSettings, PickSettings, ScorerSettings
 from tests.ext_proc.test_pick_cost import NOW, ask, load, state_of
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ def test_memory_counts_what_the_prompt_will_take() -> None:
     """4,096 tokens take a fifth of a small cache: with 0.7 in use, that is in the silent zone."""
     cost = CostSettings(memory_pressure_from=0.8, memory_pressure_full=1.0, memory_pressure_seconds=2.0)
     small = load(memory_used_ratio=0.7, kv_capacity_tokens=20_480)
-    state = state_of(
-        {0: small, 1: small, 2: load(memory_used_ratio=0.7), 3: small}, settings=PickSettings(cost=cost)
-    )
+    settings = PickSettings(cost=cost, scorers=(ScorerSettings(name="memory"),))
+    state = state_of({0: small, 1: small, 2: load(memory_used_ratio=0.7), 3: small}, settings=settings)
     profile = state.profile("m")
     assert profile is not None
     request = ask({1: 32}, blocks=64).of(state)

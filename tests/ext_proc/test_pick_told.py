@@ -25,8 +25,11 @@ def shares(loads: list[Load], requests: int = 200, **weights: Any) -> list[float
     pool = pool_of(count=len(loads))
     addresses = [end.address for end in pool.endpoints]
     view = view_of(pool)
+    filters = ["model", "subset", "memory"]
     world = World(
-        view_with(view.membership, {}, dict(zip(addresses, loads, strict=True))), weights=weights or {}
+        view_with(view.membership, {}, dict(zip(addresses, loads, strict=True))),
+        weights=weights or {},
+        ext_proc={"pick": {"filters": filters}},
     )
     random = Random(4)
     counts = Counter(world.route(whole(chat(words(random, 300)))).endpoints[0] for _ in range(requests))
