@@ -168,6 +168,7 @@ class FirstTokens:
         if isnan(self._totals.item(0, position)):
             return
         waiting = self._waiting[position]
+        _drop_overdue(waiting, request.at)  # An engine that counts nothing would keep all.
         waiting.append(request)
         if len(waiting) > MOST_WAITING:
             waiting.popleft()
@@ -207,8 +208,7 @@ class FirstTokens:
     def _compared(self, row: int, grown: NDArray[np.float64], now: float) -> tuple[float, ...] | None:
         """Return the sums of our requests that the engine has counted now; None if there is none."""
         waiting = self._waiting[row]
-        while waiting and now - waiting[0].at > OVERDUE_SECONDS + MOST_RATIO * waiting[0].expected.mean:
-            waiting.popleft()
+        _drop_overdue(waiting, now)
         count, seconds = grown.tolist()
         number = min(int(count), len(waiting))
         if not number:
@@ -273,6 +273,11 @@ class FirstTokens:
         np.add.at(self._products, rows, weighted[:, :, None] * x.T[:, None, :])
         np.add.at(self._moments, rows, weighted * (bounded - queue)[:, None])
         return answers
+
+
+def _drop_overdue(waiting: deque[SentRequest], now: float) -> None:
+    while waiting and now - waiting[0].at > OVERDUE_SECONDS + MOST_RATIO * waiting[0].expected.mean:
+        waiting.popleft()
 
 
 def _clipped(multiples: NDArray[np.float64]) -> NDArray[np.float64]:

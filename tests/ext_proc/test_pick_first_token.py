@@ -194,6 +194,14 @@ def test_failed_request_does_not_shift_the_others() -> None:
     assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.12)
 
 
+def test_engine_that_counts_nothing_keeps_no_old_request() -> None:
+    engines = Engines(USUAL)
+    for _ in range(100):
+        engines.now += 1.0
+        engines.learned.sent(0, engines.expected(0, 1_000.0, 1_000.0))
+    assert len(engines.learned._waiting[0]) <= 4
+
+
 def test_counts_that_mix_workers_teach_nothing() -> None:
     """Another worker sends as many short prompts: which of the counted first tokens are ours is unknown."""
     engines = Engines(USUAL)
