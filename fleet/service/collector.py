@@ -60,13 +60,14 @@ class Garbage:
         """Whether a full collection is due, and the moment is good or the garbage may be much.
 
         `young` collections of the second generation have been made since the last full one.
-        `processor_share` is the part of a processor that this process used since the last look.
+        `processor_share` is the part of a processor that this process used since the last look. Without
+        Python's own allocator (PYTHONMALLOC=malloc) blocks are always 0: then only a quiet time is good.
         """
         self._least = min(self._least, blocks)
         if young < LEAST_YOUNG:
             self._pauses.reset()
             return False
-        growth = blocks / self._least - 1
+        growth = blocks / max(self._least, 1) - 1
         seconds = (blocks - self._exempt) * _SECONDS_PER_BLOCK if growth > _GROWTH else float("inf")
         return self._pauses.permit(seconds, processor_share) or growth >= MOST_GROWTH
 

@@ -80,3 +80,10 @@ def test_nothing_new_needs_no_collection() -> None:
     garbage = Garbage(BASE)
     calls = [garbage.calls_for_collection(2 * BASE, LEAST_YOUNG - 1, QUIET) for _ in range(2 * LAST_LOOK)]
     assert not any(calls)
+
+
+def test_without_counted_blocks_only_a_quiet_time_is_good() -> None:
+    """As with PYTHONMALLOC=malloc."""
+    garbage = Garbage(0)
+    assert not garbage.calls_for_collection(0, LEAST_YOUNG, BUSY)
+    assert [garbage.calls_for_collection(0, LEAST_YOUNG, QUIET) for _ in range(QUIET_LOOKS)][-1]
