@@ -146,6 +146,15 @@ def test_rare_ticks_count_as_no_change_between_them() -> None:
     assert history.at(np.arange(history.count), 0)[:, 0].tolist() == [2.0, 1.0, 1.0, 1.0, 1.0]
 
 
+def test_rare_ticks_judge_a_forecast_at_its_own_time() -> None:
+    """Every four seconds the queue is the same again, and two seconds after a forecast it never is."""
+    fleet = Fleet()
+    for n in range(0, 200, 2):
+        fleet.sample(a=square(n), b=square(n))
+        fleet.now += SAMPLE_SECONDS
+    assert (fleet.forecaster.losses[:, 0, 0] > 0.1).all()
+
+
 def test_the_history_of_a_large_fleet_is_bounded() -> None:
     history = History(3, 20)
     history.remap_rows(np.full(5_000, -1))

@@ -135,6 +135,7 @@ class SignalForecaster(Rows):
             missed = round(min((now - self._sampled_at) / SAMPLE_SECONDS, WINDOW)) - 1
             for _ in range(missed):
                 self._history.add(self._history.at(np.zeros(1, np.int64), slice(None))[0])
+                self._earlier.append(self.forecasts)
         self._sampled_at = now
         self._history.add(sample)
         scale = self._scale(sample)
