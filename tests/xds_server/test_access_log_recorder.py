@@ -177,8 +177,19 @@ async def test_full_disk_costs_lines_and_no_more(tmp_path: Path, caplog: pytest.
         for _ in range(2):
             recording.recorder.note(REQUEST)
             await recording.recorder.close()
-    assert recording.metric("lost") == 3, "two requests and the head of their file"
+    assert recording.metric("lost") == 2
     assert [record.message.partition(":")[0] for record in caplog.records] == ["requests are not recorded"]
+
+
+async def test_file_is_a_trace_once_the_disk_has_room(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("")
+    recording = Recording(tmp_path / "folder")
+    recording.recorder.note(REQUEST)
+    await recording.recorder.close()
+    (tmp_path / "folder").unlink()
+    (path,) = await recording.write(REQUEST, REQUEST)
+    assert len(read_trace(path).requests) == 2
+    assert (recording.metric("lost"), recording.metric("requests")) == (1, 2)
 
 
 async def test_lines_that_wait_for_the_disk_have_a_limit(tmp_path: Path) -> None:

@@ -47,11 +47,12 @@ _NAME_BYTES: Final = 6
 
 
 class _File:
-    """One file's names and size."""
+    """One file's first line, names and size."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head: bytes) -> None:
         self.path = path
-        self.nbytes = 0
+        self.head = head
+        self.nbytes = len(head)
         self._salt = secrets.token_bytes(16)
 
     def name(self, number: int) -> int:
@@ -68,7 +69,7 @@ class RequestRecorder:
     ) -> None:
         self._wall = wall
         self._files: dict[str, _File] = {}
-        self._pending: list[tuple[Path, bytes]] = []
+        self._pending: list[tuple[_File, bytes]] = []
         self._pending_bytes = 0
         self._failing = ""
         self._task: asyncio.Task[None] | None = None
@@ -113,13 +114,12 @@ class RequestRecorder:
 
     def _begin(self, pool: str) -> _File:
         moment = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y%m%dT%H%M%S.%f")
-        file = _File(Path(self._settings.directory) / f"{pool}-{moment}.jsonl")
-        self._append(file, {"warmroute_requests": 1, "block_bytes": self._run_bytes})
-        return file
+        head = msgspec.json.encode({"warmroute_requests": 1, "block_bytes": self._run_bytes}) + b"\n"
+        return _File(Path(self._settings.directory) / f"{pool}-{moment}.jsonl", head)
 
     def _append(self, file: _File, content: dict[str, object]) -> None:
         data = msgspec.json.encode(content) + b"\n"
-        self._pending.append((file.path, data))
+        self._pending.append((file, data))
         self._pending_bytes += len(data)
         file.nbytes += len(data)
         if self._task is None or self._task.done():
@@ -162,16 +162,19 @@ class RequestRecorder:
             self._failing = ""
 
 
-def _write_lines(lines: Sequence[tuple[Path, bytes]], pool_bytes: int) -> None:
+def _write_lines(lines: Sequence[tuple[_File, bytes]], pool_bytes: int) -> None:
     """Append lines to their files, and delete the oldest files of each pool beyond its bytes."""
-    by_path: dict[Path, list[bytes]] = {}
-    for path, data in lines:
-        by_path.setdefault(path, []).append(data)
-    for path, parts in by_path.items():
+    by_file: dict[_File, list[bytes]] = {}
+    for each, data in lines:
+        by_file.setdefault(each, []).append(data)
+    for each, parts in by_file.items():
+        path = each.path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "ab") as file:
-            file.write(b"".join(parts))
+            # A full disk may have had no room for the first line, and somebody may have deleted the file.
+            head = b"" if os.fstat(descriptor).st_size else each.head
+            file.write(head + b"".join(parts))
         _delete_oldest(path, pool_bytes)
 
 
