@@ -1,6 +1,8 @@
 """The command: verbs are found, good settings pass, bad ones end with what to mend and status 2."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,14 @@ def test_broken_yaml_has_its_place(tmp_path: Path, capsys: pytest.CaptureFixture
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"warmroute check: {path}:2: ")
     assert "allowed: YAML of " in line
+
+
+def test_numpy_of_a_service_has_no_threads(tmp_path: Path) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(GOOD)
+    code = (
+        "import os, sys\nfrom warmroute.cli.main import main\n"
+        "main(['check', sys.argv[1]])\nimport numpy\n"
+        "sys.exit(len(os.listdir('/proc/self/task')) - 1)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0

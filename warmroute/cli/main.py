@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -68,6 +69,8 @@ VERBS: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name; Ctrl-C ends it, while its modules load too."""
+    # numpy's threads wait for each other on a busy host, and the event loop with them. Products are small.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
