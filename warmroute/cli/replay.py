@@ -138,7 +138,13 @@ def _fleet_arguments(group: argparse._ArgumentGroup) -> None:
     default = Job("warmroute")
     group.add_argument("--replicas", type=int, default=default.replicas, metavar="N", help="default 8")
     group.add_argument("--workers", type=int, default=1, metavar="N", help="ext_proc workers, default 1")
-    group.add_argument("--gpu", choices=fit_names(), default=default.gpu, help=f"default {default.gpu}")
+    group.add_argument(
+        "--gpu",
+        choices=fit_names(),
+        default=default.gpu,
+        metavar="NAME",
+        help=f"GPU, model and parallelism, default {default.gpu}; an unknown name prints the list",
+    )
     group.add_argument(
         "--kv-tokens", type=int, default=default.kv_tokens, metavar="N", help="of a replica, default 700000"
     )
