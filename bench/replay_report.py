@@ -9,6 +9,7 @@ from bench.replay_cells import intervals
 from bench.workloads import FAMILY, WORKLOADS, recorded_knee
 from warmroute.demo import report
 from warmroute.demo.report import Target, ratio
+from warmroute.replay.policies import REFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from warmroute.replay.figures import Interval
 
 OURS: Final = "warmroute"
-REFERENCES: Final = frozenset({"cold_price", "greedy_perfect", "look_ahead"})
-"""They know what no router can: not to be beaten, but to come near to."""
 LOAD: Final = 0.85
 """Of the knee: where most is judged."""
 WORKERS: Final = 4

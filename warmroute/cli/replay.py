@@ -21,13 +21,13 @@ from warmroute.replay import plot, sweep
 from warmroute.replay.fault import SLOW_FACTOR, check_faults, fault_of
 from warmroute.replay.figures import Limits, figures, interval, over_seeds
 from warmroute.replay.job import Job, begin_process, check_fits, run_whole_job
-from warmroute.replay.policies import POLICIES
+from warmroute.replay.policies import POLICIES, REFERENCES
 from warmroute.replay.trace import FORMATS, SAMPLE, read_trace
 from warmroute.simulator.fits import fit_names
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from warmroute.replay.figures import Interval
     from warmroute.replay.trace import Trace
@@ -64,8 +64,13 @@ _RANGES: Final = {
 }
 _LEGEND: Final = (
     "Seconds. TTFT: time to first token, E2E: to the last, TPOT: for each token after the first. Slow: TTFT"
-    " over that of the same request alone on an idle replica. Busiest: tokens of the busiest replica over the"
-    " mean. *: best."
+    " over that of the same request alone on an idle replica. Hits: prompt tokens from the cache. Busiest:"
+    " tokens of the busiest replica over the mean. *: best. --json has every figure."
+)
+_KNEE_LEGEND: Final = (
+    "Knee: multiple of the trace's rate; the other figures are those at the knee. TTFT: time to first token,"
+    " in seconds. Hits: prompt tokens from the cache. Busiest: tokens of the busiest replica over the mean."
+    " *: best."
 )
 
 
@@ -213,7 +218,7 @@ def _replay(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None
         for policy, each in _by_policy(jobs, outcomes).items()
     }
     title = (
-        f"{len(trace.requests) * args.copies} requests of {trace.name}, {args.rate:g} times its rate, on"
+        f"{len(trace.requests) * args.copies:,} requests of {trace.name}, {args.rate:g} times its rate, on"
         f" {args.replicas} replicas"
     )
     if args.plot is not None:
@@ -225,11 +230,11 @@ def _replay(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None
         return
     console = Console()
     console.print(
-        f"{title} ({args.gpu}, {args.kv_tokens} KV tokens each). One endless cache for all would have"
+        f"{title} ({args.gpu}, {args.kv_tokens:,} KV tokens each). One endless cache for all would have"
         f" {ideal:.1%} hits."
     )
     console.print(figure_table(results, console.width))
-    console.print(_LEGEND, style="dim")
+    console.print(_LEGEND + _references(results), style="dim")
 
 
 def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
@@ -257,6 +262,13 @@ def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
         f" replica; within {sweep.PRECISION:.0%}."
     )
     console.print(knee_table(results, console.width))
+    console.print(_KNEE_LEGEND + _references(results), style="dim")
+
+
+def _references(policies: Iterable[str]) -> str:
+    """Say which of the policies no router can have; "" where there is none."""
+    known = sorted(REFERENCES.intersection(policies))
+    return f" Only for reference, they know more than a router can: {', '.join(known)}." if known else ""
 
 
 def _check_ranges(args: argparse.Namespace) -> None:

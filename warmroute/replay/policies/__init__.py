@@ -66,3 +66,5 @@ POLICIES: Final[dict[str, Callable[[Sequence[Engine], Plan], Policy]]] = {
     "look_ahead": look_ahead.LookAhead,
     "warmroute": _ours,
 }
+REFERENCES: Final = frozenset({"cold_price", "greedy_perfect", "look_ahead"})
+"""They know what no router can: not to be beaten, but to come near to."""
