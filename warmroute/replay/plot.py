@@ -97,7 +97,7 @@ def _styles(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
             styles[policy] = {"color": _OUR_COLOUR, "linewidth": 2.4, "zorder": 3}
             continue
         turn, colour = divmod(len(styles.keys() - {_OURS}), len(_COLOURS))
-        dashes = ("-", "--", ":")[turn % 3]
+        dashes = ("-", "--", ":", "-.")[turn % 4]
         styles[policy] = {"color": _COLOURS[colour], "linewidth": 1.3, "linestyle": dashes}
     return styles
 
@@ -147,7 +147,7 @@ def _timelines(
         ]
         load.plot(times, np.max(by_engine, axis=0), **styles[policy])
     for panel, title in (
-        (queue, "Requests that wait for their first token"),
+        (queue, "Requests waiting for their first token"),
         (ttft, "p90 of the time to first token, s"),
         (load, "Requests in flight at the busiest replica"),
     ):
