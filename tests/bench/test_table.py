@@ -86,13 +86,13 @@ def test_the_best_of_each_row_is_marked(encoding: str, mark: str) -> None:
 
 def test_the_verdict_names_gains_and_losses() -> None:
     assert verdict(COLUMNS, "ttft_p90") == (
-        "90% of the first tokens came within 164 ms with Warmroute, 1.8 times sooner than with round robin"
-        " and 2.1 times sooner than with least request. 28% of the prompt tokens were in the cache of the"
+        "90% of the first tokens came within 164 ms with Warmroute, 1.8 times as fast as with round robin"
+        " and 2.1 times as fast as with least request. 28% of the prompt tokens were in the cache of the"
         " engine that got them, instead of 12% and 9%: engines need not compute those again."
         " 2 requests failed."
     )
     worse = verdict({**COLUMNS, "Warmroute": replace(OURS, ttft_p90_seconds=0.34)}, "ttft_p90")
-    assert "1.1 times later than with round robin and as soon as with least request" in worse
+    assert "1.1 times as slow as with round robin and as fast as with least request" in worse
     nothing = Summary(3, 3, None, None, None, None, None, None, None)
     assert verdict({"round robin": nothing, "Warmroute": nothing}, "ttft_p50") == "6 requests failed."
 

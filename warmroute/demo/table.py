@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich import box
@@ -34,7 +37,7 @@ _LATE_SECONDS: Final = 0.02
 
 
 _NEXT: Final = (
-    "Next: your own trace, without engines: warmroute replay TRACE --compare (docs/replay.md);"
+    "Next: a trace, without engines: {command} replay [TRACE] (docs/replay.md);"
     " your own engines: docs/quickstart.md."
 )
 
@@ -74,8 +77,16 @@ def comparison(
     """Draw the figures of all runs, the best ones marked, and what they mean."""
     legend = f"{_mark(options)}the best, or within 5% of it"
     figures = _figures(columns, options, marks=True)
-    said = Text(closing), Text(), Text(_NEXT, style="dim")
+    said = Text(closing), Text(), Text(_NEXT.format(command=_command()), style="dim")
     return _panel(chosen, options, Text(), figures, Text(), *said, legend=legend)
+
+
+def _command() -> str:
+    """Return how to call Warmroute from here: after `make demo`, its environment need not be active."""
+    if which("warmroute"):
+        return "warmroute"
+    beside = Path(sys.executable).with_name("warmroute")
+    return os.path.relpath(beside) if beside.exists() else "warmroute"
 
 
 def _panel(
@@ -148,7 +159,7 @@ def verdict(columns: Mapping[str, Summary], judged_by: TtftQuantile) -> str:
     sentences = []
     if None not in (ours, *others):
         compared = [
-            f"{_sooner(other, ours)} with {name}" for name, other in zip(columns, others, strict=False)
+            f"{_speed(other, ours)} with {name}" for name, other in zip(columns, others, strict=False)
         ]
         within = _written(ours, "seconds")
         sentences.append(
@@ -166,10 +177,10 @@ def verdict(columns: Mapping[str, Summary], judged_by: TtftQuantile) -> str:
     return " ".join(sentences)
 
 
-def _sooner(other: float, ours: float) -> str:
+def _speed(other: float, ours: float) -> str:
     if max(other, ours) <= _SAME * min(other, ours):
-        return "as soon as"
-    return f"{other / ours:.1f} times sooner than" if ours < other else f"{ours / other:.1f} times later than"
+        return "as fast as"
+    return f"{other / ours:.1f} times as fast as" if ours < other else f"{ours / other:.1f} times as slow as"
 
 
 def busy(summaries: Mapping[str, Summary], used_ratios: list[float | None]) -> str:
@@ -181,7 +192,8 @@ def busy(summaries: Mapping[str, Summary], used_ratios: list[float | None]) -> s
     share = "" if used is None else f", with {used:.0%} of its CPU in use"
     return (
         f"The machine was busy{share}: requests left up to {late * 1000:.0f} ms late (p99), which the times"
-        " include. Run it again when nothing else runs, or with a lower --rate."
+        " include. Run it again when nothing else runs, or with less load: --rate 20 (with make,"
+        " DEMO_ARGS='--rate 20')."
     )
 
 
