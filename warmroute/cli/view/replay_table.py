@@ -48,6 +48,8 @@ _KNEES: Final = {
 }
 _MORE_IS_BETTER: Final = frozenset({"hit_ratio", "goodput", "rate", "requests_per_second"})
 _NEITHER_IS_BETTER: Final = frozenset({"busy_share"})
+_AT_THE_KNEE: Final = frozenset({"ttft_p90", "hit_ratio", "busiest_over_mean"})
+"""Each at another rate, so none is the best."""
 _POLICY_WIDTH: Final = 16
 _COLUMN_WIDTH: Final = 10
 _INTERVAL_WIDTH: Final = 9
@@ -62,11 +64,14 @@ def figure_table(results: Mapping[str, Mapping[str, Interval]], width: int) -> T
 def knee_table(knees: Mapping[str, Mapping[str, Interval]], width: int) -> Table:
     """Return a row per policy with its knee, the best one first."""
     ranked = sorted(knees.items(), key=lambda item: -item[1]["rate"].mean)
-    return _table(dict(ranked), _KNEES, width)
+    return _table(dict(ranked), _KNEES, width, unmarked=_AT_THE_KNEE)
 
 
 def _table(
-    results: Mapping[str, Mapping[str, Interval]], columns: Mapping[str, _Column], width: int
+    results: Mapping[str, Mapping[str, Interval]],
+    columns: Mapping[str, _Column],
+    width: int,
+    unmarked: frozenset[str] = _NEITHER_IS_BETTER,
 ) -> Table:
     with_interval = any(not isnan(each.half_width) for result in results.values() for each in result.values())
     each = _COLUMN_WIDTH + (_INTERVAL_WIDTH if with_interval else 0)
@@ -82,17 +87,20 @@ def _table(
         if name in shown:
             drawn.add_column(column.title, justify="right", no_wrap=True)
             intervals = [result[name] for result in results.values()]
-            texts.append(_cells(name, column, intervals, with_interval=with_interval))
+            mark = name not in unmarked
+            texts.append(_cells(name, column, intervals, with_interval=with_interval, mark=mark))
     for policy, *cells in zip(results, *texts, strict=True):
         drawn.add_row(policy, *cells)
     return drawn
 
 
-def _cells(name: str, column: _Column, intervals: Sequence[Interval], *, with_interval: bool) -> list[str]:
+def _cells(
+    name: str, column: _Column, intervals: Sequence[Interval], *, with_interval: bool, mark: bool
+) -> list[str]:
     """Return a column's texts; the best ones are marked, unless most policies have that value."""
     means = [column.form.format(interval.mean) for interval in intervals]
     best = column.form.format((max if name in _MORE_IS_BETTER else min)(each.mean for each in intervals))
-    marked = name not in _NEITHER_IS_BETTER and 2 * means.count(best) <= len(means)
+    marked = mark and 2 * means.count(best) <= len(means)
     return [
         text
         + (f" ±{column.form.format(interval.half_width)}" if with_interval else "")
