@@ -58,6 +58,15 @@ def test_sweep_prints_its_definition(
     rates = [float(row[1].rstrip("*")) for row in rows]
     assert len(rates) == 2
     assert rates[0] >= rates[1], "the best is first"
+    assert not any("*" in cell for row in rows for cell in row[3:]), "each at another rate"
+
+
+def test_references_are_named_as_such(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "least_request", "--policy", "cold_price"]
+    assert main(["replay", str(trace), "--replicas", "1", *policies]) == 0
+    assert "more than a router can: cold_price." in " ".join(capsys.readouterr().out.split())
+    assert main(["replay", str(trace), "--replicas", "1", "--policy", "least_request"]) == 0
+    assert "reference" not in capsys.readouterr().out
 
 
 def test_sweep_has_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

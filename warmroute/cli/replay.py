@@ -267,8 +267,8 @@ def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
 
 def _references(policies: Iterable[str]) -> str:
     """Say which of the policies no router can have; "" where there is none."""
-    known = sorted(REFERENCES.intersection(policies))
-    return f" Only for reference, they know more than a router can: {', '.join(known)}." if known else ""
+    named = sorted(REFERENCES.intersection(policies))
+    return f" Only for reference, they know more than a router can: {', '.join(named)}." if named else ""
 
 
 def _check_ranges(args: argparse.Namespace) -> None:
