@@ -38,7 +38,7 @@ from fleet import recorded_prompt
 from fleet.names import METADATA_BLOCKS, METADATA_TRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ext_proc.director.traffic import Token
     from ext_proc.idempotency.guard import Idempotency, RequestKey
     from ext_proc.idempotency.store import Claim
+    from ext_proc.pick.request import PickRequest
     from ext_proc.prompt.decode import ParsedBody
     from ext_proc.protocol.attributes import HttpRequest
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -224,6 +225,16 @@ class RequestStream:
             processor.faults.note(error)
             self._parsed = None
 
+    def _with_prompt(self, metadata: Mapping[str, str], picked: PickRequest) -> Mapping[str, str]:
+        """Add what a recording keeps of a prompt; a fault of it costs the recording only."""
+        try:
+            block_bytes = self._processor.settings.ext_proc.pick.block_bytes
+            prompt = recorded_prompt.encode(picked.text_bytes, picked.blocks, block_bytes)
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not cost the pick
+            self._processor.faults.note(error)
+            return metadata
+        return {**metadata, METADATA_BLOCKS: prompt}
+
     def _reply(self, request: HttpRequest) -> list[pb.ProcessingResponse]:
         """Decide, and answer the message for which the exchange needs the decision."""
         metadata = NOTHING if self._key is None else self._key.metadata
@@ -233,9 +244,7 @@ class RequestStream:
             decision = self._decide(request)
             settings, picked = self._processor.settings, decision.request
             if settings.recording.directory and picked is not None:
-                block_bytes = settings.ext_proc.pick.block_bytes
-                prompt = recorded_prompt.encode(picked.text_bytes, picked.blocks, block_bytes)
-                metadata = {**metadata, METADATA_BLOCKS: prompt}
+                metadata = self._with_prompt(metadata, picked)
             replies = self._exchange.resume(decision.result, metadata)
         except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)

@@ -15,29 +15,35 @@ gauge; the larger of the two counts, because each misses requests of the other. 
 known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
 The price rises with the queues, by the delay that a second of cold work causes:
 
-    price = max(cold_price, 1 + delayed * mean(queue))      delayed = arrivals / (1 - busy_share)
+    price = max(cold_price, 1 + min(delayed * median(queue), MOST_DELAYED))
+    delayed = arrivals / (1 - busy_share)
 
 `delayed * queue` are the later requests that wait for it at one endpoint: the derivative, by the work, of the
 total delay of an M/G/1 queue. `arrivals` are its requests a second, `busy_share` its share of time in prefill
 (see `Backlog`). Source: Hyytia, Penttinen and Aalto, "Size- and state-aware dispatching problem with
-queue-specific job sizes", European Journal of Operational Research (2012).
+queue-specific job sizes", European Journal of Operational Research (2012). The median is the queue that most
+endpoints have: with one long queue, prompts leave it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ext_proc.pick.demand import priced_bytes, prices
 from ext_proc.pick.first_token import ARRIVES_AT, Expected, deviation
-from fleet.columns import fill_unknown
+from fleet.columns import fill_unknown, lower_median
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.context import TickContext
     from ext_proc.pick.request import PickRequest
+
+
+MOST_DELAYED: Final = 19.0
+"""Of later requests, in the price of cold work."""
 
 
 class Forecast(NamedTuple):
@@ -97,7 +103,8 @@ class Forecaster:
         )
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
         queue = self.queue(request.now, cold)
-        price = max(self._cold_price, 1.0 + self._delayed_per_second * float(queue.mean()))
+        delayed = min(self._delayed_per_second * lower_median(queue), MOST_DELAYED)
+        price = max(self._cold_price, 1.0 + delayed)
         bytes_at_price = self._priced(request, matched, price)
         if bytes_at_price is None:
             bytes_at_price = price * cold_bytes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from ext_proc.pick.forecast import MOST_DELAYED
 from fleet.columns import MOST_PREFILL_SECONDS
 from fleet.settings.picks import CostSettings, PickSettings, ScorerSettings
 from tests.ext_proc.test_pick_cost import NOW, ask, load, state_of
@@ -57,6 +58,20 @@ def test_price_counts_requests_that_wait() -> None:
     queue(state, e0=2.0, e1=4.0, e2=4.0, e3=6.0)
     requests, busy_share = 600 / 60 / 4, 600 / 12 / 60 / 4
     assert price(state) == pytest.approx(1.0 + requests / (1.0 - busy_share) * 4.0)
+
+
+def test_one_long_queue_raises_no_price() -> None:
+    state = state_of()
+    send(state, 600, 0, 8_000, 1 / 12)
+    queue(state, e0=80.0)
+    assert price(state) == CostSettings().cold_price
+
+
+def test_price_is_bounded() -> None:
+    state = state_of()
+    send(state, 600, 0, 8_000, 1 / 12)
+    queue(state, e0=500.0, e1=500.0, e2=500.0, e3=500.0)
+    assert price(state) == 1.0 + MOST_DELAYED
 
 
 def test_price_counts_other_workers_requests() -> None:
