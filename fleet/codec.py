@@ -11,7 +11,7 @@ import numpy as np
 
 from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.signals import PICK_SIGNALS, ROW, SIGNALS, SignalTable, Source, checked
+from fleet.signals import MOST, PICK_SIGNALS, ROW, SIGNALS, SignalTable, Source, checked
 from fleet.store import FleetView, Missed, Traffic
 from fleet.wire import control_pb2
 from fleet.wire_fields import fields, sized
@@ -123,7 +123,7 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
             numbers = _column(column.values, len(addresses))
             ages = _column(column.ages_seconds, len(addresses))
             # As `checked` does for one number.
-            valid = np.isfinite(numbers) & (numbers >= 0) & np.isfinite(ages)
+            valid = (numbers >= 0) & (numbers <= MOST) & np.isfinite(ages)
             values[row] = np.where(valid, numbers, np.nan)
             observed_at[row] = np.where(valid, now - np.maximum(ages, 0.0), np.nan)
     sources = np.where(np.isnan(values), Source.NONE, Source.CONTROL).astype(np.uint8)

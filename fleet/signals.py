@@ -110,6 +110,8 @@ PICK_SIGNALS: Final = (
 )
 """Signals that picks read: these travel to ext_proc workers that run apart."""
 _ROUNDING: Final = 1.01
+MOST: Final = 2.0**53
+"""Of any number: beyond it no page counts in ones, and sums and products of picks would overflow."""
 
 
 class Source(IntEnum):
@@ -144,9 +146,10 @@ def rows_of(names: Iterable[str]) -> NDArray[np.intp]:
 def checked(name: str, value: float | None) -> float:
     """Return a valid number of a signal, or NaN.
 
-    A number that is not finite or is below 0 is invalid. So is a share above 1: it may be a percentage.
+    A number that is not finite, is below 0 or beyond `MOST` is invalid. So is a share above 1: it may be a
+    percentage.
     """
-    if value is None or not isfinite(value) or value < 0:
+    if value is None or not isfinite(value) or not 0 <= value <= MOST:
         return nan
     if value > 1.0 and name in SHARES:
         return 1.0 if value <= _ROUNDING else nan

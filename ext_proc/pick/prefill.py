@@ -56,6 +56,8 @@ PRIOR: Final = 1.0
 """Variance of `ln(rate)` by which the settings' rate counts."""
 _USUAL_REQUESTS: Final = 0.1
 """Requests of the pool's usual length that count with an engine's own: it may have had none."""
+_LEAST_SUM: Final = 1e-9
+"""Tokens, and seconds: less is what days without work leave, and its quotient is no rate."""
 _MOST_GAP_SECONDS: Final = 10.0
 """A tick that comes later counts no more work than this."""
 
@@ -103,7 +105,7 @@ class Prefill:
     ) -> NDArray[np.float64]:
         """Return tokens a second by the module's formula, all above 0; among `rows` only."""
         sums = self._sums[:, rows]
-        measured = sums[0] > 0
+        measured = (sums[0] > _LEAST_SUM) & (sums[1] > _LEAST_SUM)
         if not measured.any():
             return np.full(measured.size, default)
         tokens, seconds, requests, nbytes, work = sums[:, measured]

@@ -139,3 +139,14 @@ def test_a_tick_that_comes_late_counts_a_few_seconds_of_work() -> None:
     prefill.learn(rates, busy, NOW + 3_600.0)
     told = prefill.rates(slice(None), DEFAULT, 4.0)
     assert told[0] == pytest.approx(told[1])
+
+
+def test_next_to_no_work_is_no_rate() -> None:
+    """What is left of an engine's work after days of idleness, or a number out of a broken page."""
+    prefill = Prefill(2)
+    for position in (0, 1):
+        prefill.note(position, 4.0, 4.0)
+    for now in (NOW, NOW + 1):
+        prefill.learn(np.array([1e15, 30_000.0]), np.array([5e-324, 0.5]), now)
+    idle, busy = prefill.rates(slice(None), DEFAULT, 4.0).tolist()
+    assert idle == pytest.approx(busy, rel=0.5)

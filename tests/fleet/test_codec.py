@@ -112,7 +112,7 @@ def test_a_column_of_another_length_is_the_peers_fault(cut: str, sent: bytes) ->
         decode_loads(update.loads, MEMBERSHIP, 0.0)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
 def test_a_number_that_is_none_does_not_cross_the_border(value: float) -> None:
     view = view_with(MEMBERSHIP, {}, dict.fromkeys((A.address, B.address), QUEUE))
     update = encode_loads(view, 0.0)

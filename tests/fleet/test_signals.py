@@ -32,7 +32,7 @@ LOADS = {
 MEMBERSHIP = Membership((Pool("p", (Endpoint(A, "p"), Endpoint(B, "p"))),))
 
 
-@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -0.1])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -0.1, 1e16, 1e308])
 def test_senseless_number_is_unknown(value: float | None) -> None:
     assert math.isnan(checked("queue_depth", value))
     assert valid_values({"queue_depth": value, "running": 0}) == {"running": 0.0}
