@@ -151,6 +151,7 @@ def test_text_is_the_same_for_the_same_block() -> None:
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46," + "9" * 30 + ",1\n", ":2: "),
         ('{"timestamp": 1, "input": ["a"], "output": ""}\n', ":1: .*input"),
         ("\udc8b{", "no UTF-8"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46," + "1" * 200_000 + ",1\n", "field"),
         (RECORDED.replace(": 1,", ": 2,", 1), ":1: .*warmroute_requests"),
         (RECORDED.replace("2048", "1"), ":1: .*block_bytes"),
         (RECORDED.replace("1001.0", "-1"), ":3: .*at"),
@@ -184,3 +185,26 @@ def test_copies_of_one_moment() -> None:
 def test_rate_shortens_the_clients_own_time() -> None:
     requests = TraceRequest(0.0, 10, 1, ()), TraceRequest(5.0, 10, 1, (), after=0, gap=4.0)
     assert Trace("x", 16, requests).at_rate(4.0, seed=1).requests[1].gap == 1.0
+
+
+def test_broken_pack_says_why(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 50)
+    with pytest.raises(TraceError, match="cannot be unpacked"):
+        read_trace(tmp_path / "trace.jsonl.gz", "mooncake")
+
+
+@pytest.mark.parametrize("form", ["mooncake", "azure", "recorded"])
+def test_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr("warmroute.replay.trace.MOST_LINE_CHARS", 1 << 20)
+    head = RECORDED.partition("\n")[0] + "\n" if form == "recorded" else ""
+    (tmp_path / "trace.gz").write_bytes(gzip.compress((head + " " * (3 << 20)).encode()))
+    with pytest.raises(TraceError, match="a line of 1 MiB or more"):
+        read_trace(tmp_path / "trace.gz", form)
+
+
+def test_recorded_body_may_be_longer_than_any_prompt(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(RECORDED.replace("6000", "60000000000", 1))
+    assert [request.prompt_tokens for request in read_trace(tmp_path / "trace").requests] == [
+        10_000_000,
+        1500,
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import lzma
+import zlib
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,8 @@ MOONCAKE_STEP_SECONDS: Final = 3.0
 MAX_TOKENS: Final = 10_000_000
 """Of one prompt or answer: more is a fault of the trace."""
 MAX_SECONDS: Final = 366 * 86_400.0
+MOST_LINE_CHARS: Final = 256 * 1024 * 1024
+"""A small packed file may hold a line of any length."""
 EVENT_BYTES: Final = 250
 """Of a streamed answer, for each token: one event of the OpenAI API."""
 ENVELOPE_BYTES: Final = 350
@@ -167,7 +170,8 @@ class _RecordHead(msgspec.Struct):
 
 class _RecordLine(msgspec.Struct):
     at: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-    prompt_bytes: _Tokens
+    prompt_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    """Also of bodies that are longer than any prompt of text."""
     answer_bytes: Annotated[int, msgspec.Meta(ge=0)]
     seconds: _Seconds | None
     first_byte: _Seconds | None
@@ -215,7 +219,7 @@ def azure(path: Path, most: int | None = None) -> Trace:
     """
     requests: list[TraceRequest] = []
     with _opened(path) as file:
-        rows = csv.DictReader(file)
+        rows = csv.DictReader(_lines(file, path))
         for index, row in enumerate(rows):
             if most is not None and index >= most:
                 break
@@ -294,7 +298,7 @@ def recorded(path: Path, most: int | None = None) -> Trace:
             last[line.session] = number
         request = TraceRequest(
             at=line.at - lines[0].at,
-            prompt_tokens=max(line.prompt_bytes // BYTES_PER_TOKEN, 1),
+            prompt_tokens=min(max(line.prompt_bytes // BYTES_PER_TOKEN, 1), MAX_TOKENS),
             output_tokens=line.answer_tokens,
             blocks=tuple(line.blocks[: line.prompt_bytes // head.block_bytes]),
             session="" if line.session is None else str(line.session),
@@ -330,8 +334,10 @@ def read_trace(path: Path, form: str = "", most: int | None = None) -> Trace:
         trace = FORMATS[form or _form_of(path)](path, most)
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: no UTF-8 text; allowed: text, or text packed as .gz or .xz") from error
-    except (EOFError, lzma.LZMAError) as error:
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
         raise TraceError(f"{path}: cannot be unpacked: {error}") from error
+    except csv.Error as error:
+        raise TraceError(f"{path}: {error}") from error
     except OSError as error:
         raise TraceError(
             cause_of(error) if error.filename else f"{path}: {error.strerror or error}"
@@ -380,6 +386,16 @@ def _opened(path: Path) -> TextIO:
     return cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline=""))
 
 
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    number = 1
+    while line := file.readline(MOST_LINE_CHARS):
+        if len(line) == MOST_LINE_CHARS:
+            problem = f"a line of {MOST_LINE_CHARS >> 20} MiB or more; allowed: less"
+            raise TraceError(f"{path}:{number}: {problem}")
+        yield line
+        number += 1
+
+
 T = TypeVar("T")
 
 
@@ -388,7 +404,7 @@ def _json_lines(path: Path, kind: type[T], most: int | None, skip: int = 0) -> I
     decoder = msgspec.json.Decoder(kind)
     count = 0
     with _opened(path) as file:
-        for number, text in islice(enumerate(file, 1), skip, None):
+        for number, text in islice(enumerate(_lines(file, path), 1), skip, None):
             if most is not None and count >= most:
                 return
             if not text.strip():
