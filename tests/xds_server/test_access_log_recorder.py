@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,3 +202,50 @@ async def test_lines_that_wait_for_the_disk_have_a_limit(tmp_path: Path) -> None
     assert recording.metric("lost")
     (path,) = await recording.write()
     assert path.stat().st_size < MOST_PENDING_BYTES + 10_000
+
+
+async def test_long_body_leaves_a_readable_file(tmp_path: Path) -> None:
+    """Of images, for example."""
+    (path,) = await Recording(tmp_path).write(replace(REQUEST, request_bytes=12_000_000), REQUEST)
+    assert len(read_trace(path).requests) == 2
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [{"started_at": -5.0}, {"started_at": 9e18}, {"duration_seconds": 1e9}, {"first_byte_seconds": 1e9}],
+)
+async def test_absurd_times_leave_a_readable_file(tmp_path: Path, absurd: dict[str, Any]) -> None:
+    recording = Recording(tmp_path)
+    (path,) = await recording.write(replace(REQUEST, **absurd), REQUEST)
+    assert len(read_trace(path).requests) == 1
+    assert recording.metric("lost") == 1
+
+
+async def test_folder_that_returns_has_readable_files(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "r")
+    (path,) = await recording.write(REQUEST)
+    path.rename(tmp_path / "moved")
+    path.parent.rmdir()
+    path.parent.write_text("no folder")
+    assert await recording.write(REQUEST) == []
+    assert recording.metric("lost") == 1
+    path.parent.unlink()
+    (path,) = await recording.write(REQUEST)
+    assert len(read_trace(path).requests) == 1
+    assert len(read_trace(tmp_path / "moved").requests) == 1
+
+
+async def test_disk_that_was_full_leaves_no_part_of_a_line(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    (path,) = await recording.write(REQUEST)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
+    try:
+        await recording.write(REQUEST)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert recording.metric("lost") == 1
+    await recording.write(REQUEST)
+    assert len(read_trace(path).requests) == 2

@@ -29,6 +29,7 @@ from xds_server.access_log.finished import SWITCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from io import FileIO
 
     from prometheus_client import CollectorRegistry
 
@@ -42,17 +43,20 @@ MOST_PENDING_BYTES: Final = 8 * 1024 * 1024
 """Of lines that wait for the disk; further ones are lost."""
 _FILES: Final = 4
 """A pool's files have this share of its bytes each."""
+_MOST_UNIX_SECONDS: Final = 1e11
+_MOST_SECONDS: Final = 366 * 86_400.0
+"""Of a request. One line beyond these, of a peer with an absurd clock, would make a file unreadable."""
 _NAME_BYTES: Final = 6
 """Of a prefix's or session's name: it is a whole number of 48 bits."""
 
 
 class _File:
-    """One file's first line, names and size."""
+    """One file's names and size."""
 
     def __init__(self, path: Path, head: bytes) -> None:
-        self.path = path
-        self.head = head
-        self.nbytes = len(head)
+        """`head` is its first line."""
+        self.path, self.head = path, head
+        self.nbytes = 0
         self._salt = secrets.token_bytes(16)
 
     def name(self, number: int) -> int:
@@ -95,6 +99,9 @@ class RequestRecorder:
         if finished.cluster not in self._pools or not finished.request_bytes or not finished.address:
             return
         if finished.status == SWITCHED:
+            return
+        if not _plausible(finished):
+            self._lost.inc()
             return
         if self._pending_bytes > MOST_PENDING_BYTES:
             self._lost.inc()
@@ -162,20 +169,38 @@ class RequestRecorder:
             self._failing = ""
 
 
+def _plausible(finished: Finished) -> bool:
+    seconds = max(finished.first_byte_seconds or 0.0, finished.duration_seconds or 0.0)
+    return 0.0 <= finished.started_at <= _MOST_UNIX_SECONDS and seconds <= _MOST_SECONDS
+
+
 def _write_lines(lines: Sequence[tuple[_File, bytes]], pool_bytes: int) -> None:
     """Append lines to their files, and delete the oldest files of each pool beyond its bytes."""
     by_file: dict[_File, list[bytes]] = {}
-    for each, data in lines:
-        by_file.setdefault(each, []).append(data)
-    for each, parts in by_file.items():
-        path = each.path
+    for file, data in lines:
+        by_file.setdefault(file, []).append(data)
+    for file, parts in by_file.items():
+        path = file.path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            # A full disk may have had no room for the first line, and somebody may have deleted the file.
-            head = b"" if os.fstat(descriptor).st_size else each.head
-            file.write(head + b"".join(parts))
+        with os.fdopen(descriptor, "ab", buffering=0) as stream:
+            _append_whole(stream, file.head, b"".join(parts))
         _delete_oldest(path, pool_bytes)
+
+
+def _append_whole(stream: FileIO, head: bytes, data: bytes) -> None:
+    """Append all of the data or none: a part of a line would spoil the file for its readers.
+
+    An empty file, and one that was moved away or deleted meanwhile, begins with the head.
+    """
+    size = os.fstat(stream.fileno()).st_size
+    left = memoryview(data if size else head + data)
+    try:
+        while left:
+            left = left[stream.write(left) :]
+    except OSError:
+        stream.truncate(size)
+        raise
 
 
 def _delete_oldest(newest: Path, pool_bytes: int) -> None:
