@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import resource
 import signal
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -249,3 +252,26 @@ async def test_disk_that_was_full_leaves_no_part_of_a_line(tmp_path: Path) -> No
     assert recording.metric("lost") == 1
     await recording.write(REQUEST)
     assert len(read_trace(path).requests) == 2
+
+
+async def test_stop_during_a_slow_write_keeps_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xds_server.access_log.recorder.FLUSH_SECONDS", 0.0)
+    begun, go_on, real_fstat = threading.Event(), threading.Event(), os.fstat
+
+    def slow_once(descriptor: int) -> os.stat_result:
+        result = real_fstat(descriptor)
+        if not begun.is_set():
+            begun.set()
+            go_on.wait(10.0)
+        return result
+
+    monkeypatch.setattr("xds_server.access_log.recorder.os.fstat", slow_once)
+    recording = Recording(tmp_path)
+    recording.recorder.note(REQUEST)
+    await asyncio.to_thread(begun.wait, 10.0)
+    recording.recorder.note(REQUEST)
+    asyncio.get_running_loop().call_later(0.2, go_on.set)
+    (path,) = await recording.write(REQUEST)
+    assert len(read_trace(path).requests) == 3

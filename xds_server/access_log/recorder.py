@@ -17,6 +17,7 @@ import time
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -77,6 +78,8 @@ class RequestRecorder:
         self._pending_bytes = 0
         self._failing = ""
         self._task: asyncio.Task[None] | None = None
+        self._writing = Lock()
+        """Of one thread: a cancelled write goes on, and `close` writes the rest after it."""
         self._recorded = Counter(
             "warmroute_recorded_requests", "Requests written to files", registry=registry
         )
@@ -158,7 +161,7 @@ class RequestRecorder:
     async def _write(self) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         try:
-            await asyncio.to_thread(_write_lines, pending, self._settings.pool_bytes)
+            await asyncio.to_thread(_write_lines, pending, self._settings.pool_bytes, self._writing)
         except OSError as error:
             self._lost.inc(len(pending))
             if self._failing != (cause := cause_of(error)):
@@ -174,18 +177,19 @@ def _plausible(finished: Finished) -> bool:
     return 0.0 <= finished.started_at <= _MOST_UNIX_SECONDS and seconds <= _MOST_SECONDS
 
 
-def _write_lines(lines: Sequence[tuple[_File, bytes]], pool_bytes: int) -> None:
+def _write_lines(lines: Sequence[tuple[_File, bytes]], pool_bytes: int, writing: Lock) -> None:
     """Append lines to their files, and delete the oldest files of each pool beyond its bytes."""
     by_file: dict[_File, list[bytes]] = {}
     for file, data in lines:
         by_file.setdefault(file, []).append(data)
-    for file, parts in by_file.items():
-        path = file.path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "ab", buffering=0) as stream:
-            _append_whole(stream, file.head, b"".join(parts))
-        _delete_oldest(path, pool_bytes)
+    with writing:
+        for file, parts in by_file.items():
+            path = file.path
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "ab", buffering=0) as stream:
+                _append_whole(stream, file.head, b"".join(parts))
+            _delete_oldest(path, pool_bytes)
 
 
 def _append_whole(stream: FileIO, head: bytes, data: bytes) -> None:
