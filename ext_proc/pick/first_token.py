@@ -80,9 +80,11 @@ _NOISE: Final = 0.1
 _ALIKE: Final = 0.25
 """Correlation of the errors of answers between two pages: they share steps and a queue."""
 _LEAST_ATTENTION: Final = 1e-12
-_OF_PRIOR: Final = np.array([8.0, 2.0, 2.0])
-"""Bounds of step, token and pair, either way. Requests without a first token (their clients left) shift the
-comparison of all later ones until they are overdue; the prior is the engines' own rate."""
+_MOST_P90: Final = 4.0
+"""In deviations: beyond it, answers do not fit. Requests without a first token (their clients left) shift the
+comparison of all later ones until they are overdue, and cold work would seem to cost nothing."""
+_LEAST_IN_DOUBT: Final = 0.5
+"""Of the prior, for token and pair, where answers do not fit."""
 _FARTHEST: Final = 256.0
 """Times the prior, either way: the bound of every coefficient."""
 ERRORS_KEPT: Final = 512
@@ -247,7 +249,10 @@ class FirstTokens:
         # In multiples of the prior, all coordinates have about the same size.
         matrix = products.sum(axis=0) * prior[:, None] * prior + _PRIOR_MATRIX
         vector = (_median(before) / before) @ moments * prior + _OF_POOL**-2
-        pool = prior * np.clip(np.linalg.solve(matrix, vector), 1.0 / _OF_PRIOR, _OF_PRIOR)
+        multiples = _clipped(np.linalg.solve(matrix, vector))
+        if self.quantiles[1] > _MOST_P90:
+            multiples[1:] = np.maximum(multiples[1:], _LEAST_IN_DOUBT)
+        pool = prior * multiples
         by_counters, sure = 1.0 / (rates * token), _BETWEEN_ENDPOINTS**-2
         slowness = (moments @ pool + by_counters * sure) / (products @ pool @ pool + sure)
         return _clipped(slowness / _median(slowness)), pool

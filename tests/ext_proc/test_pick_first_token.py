@@ -265,3 +265,20 @@ def test_restarted_and_moved_engines() -> None:
     moved.forget(1)
     forgotten = moved.coefficients(ALL, np.full(3, RATE), ATTENTION)
     assert forgotten[1] == pytest.approx(forgotten[2]), "as a new one"
+
+
+def test_cancelled_requests_make_no_cold_work_free() -> None:
+    """Of 8 requests a second, one in fifty gets no first token, and shifts the comparison of those behind."""
+    engines, draw = Engines(USUAL), Random(3)
+    for _ in range(600):
+        for _ in range(4):
+            length = min(draw.lognormvariate(8, 1), 60_000.0)
+            sent = engines.expected(0, length * draw.choice((0.1, 0.5, 1.0)), length)
+            engines.learned.sent(0, sent)
+            if draw.random() >= 0.02:
+                engines.count(0, engines.true_seconds(0, sent) * draw.lognormvariate(0, 0.2))
+        engines.now += 0.5
+        engines.tick()
+    _, token, pair = (engines.coefficients()[0] / np.array(USUAL)).tolist()
+    assert token >= 0.4
+    assert pair >= 0.4
