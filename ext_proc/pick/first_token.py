@@ -83,7 +83,7 @@ _LEAST_ATTENTION: Final = 1e-12
 _MOST_P90: Final = 4.0
 """In deviations: beyond it, answers do not fit. Requests without a first token (their clients left) shift the
 comparison of all later ones until they are overdue, and cold work would seem to cost nothing."""
-_LEAST_IN_DOUBT: Final = 0.5
+_LEAST_OF_PRIOR: Final = 0.5
 """Of the prior, for token and pair, where answers do not fit."""
 _FARTHEST: Final = 256.0
 """Times the prior, either way: the bound of every coefficient."""
@@ -251,7 +251,7 @@ class FirstTokens:
         vector = (_median(before) / before) @ moments * prior + _OF_POOL**-2
         multiples = _clipped(np.linalg.solve(matrix, vector))
         if self.quantiles[1] > _MOST_P90:
-            multiples[1:] = np.maximum(multiples[1:], _LEAST_IN_DOUBT)
+            multiples[1:] = np.maximum(multiples[1:], _LEAST_OF_PRIOR)
         pool = prior * multiples
         by_counters, sure = 1.0 / (rates * token), _BETWEEN_ENDPOINTS**-2
         slowness = (moments @ pool + by_counters * sure) / (products @ pool @ pool + sure)
