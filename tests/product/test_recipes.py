@@ -36,6 +36,7 @@ NOT_RUN = {
     ("README.md", "make demo"): "tests/bench/test_demo.py runs the demo on a terminal",
     ("README.md", "make test"): "this test is part of it",
     (QUICKSTART, ". .venv/bin/activate"): "the tests run in an environment of their own",
+    (QUICKSTART, "warmroute top"): "it ends at a key",
 }
 """Lines that cannot be run here, each with its reason."""
 ENGINE = "warmroute engine"
@@ -239,13 +240,14 @@ def test_what_is_not_run_is_still_there() -> None:
 
 def test_commands_of_the_readme(host: Host) -> None:
     """Beyond that they work: what the quickstart says of the second response, and of the second Envoy."""
-    _, start, request, second = runnable(QUICKSTART)
+    _, start, request, look, second = runnable(QUICKSTART)
     host.run(start)
     # A stall of the host may cost a request its pick.
     host.wait(lambda: "x-warmroute-reason: warm" in host.run(request), "a warm pick")
     headers = dict(line.split(": ", 1) for line in host.run(request).splitlines() if ": " in line)
     assert headers["x-warmroute-matched"] == "1.00"
     assert headers["x-warmroute-served"] == headers["x-warmroute-endpoint"]
+    host.run(look)
     host.run(second)
     first, other = (host.envoy_admin(line) for line, _ in host.servers if line.startswith("envoy"))
     assert first != other
