@@ -57,15 +57,15 @@ class Recorder:
 @needs_envoy
 async def test_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
     show = Recorder()
-    chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=24)
+    chosen = scenario("simulator", seconds=6, engines=2, seed=5, rate=12)
     result = demo.result_of(await demo.compare(chosen, show))
     robin, least, ours = (result[key] for key in demo.CONTENDERS)
     assert robin["requests"] == least["requests"] == ours["requests"] == len(chosen.turns) > 10
     assert (robin["failures"], least["failures"], ours["failures"]) == (0, 0, 0), result
     assert max(robin["served"].values()) - min(robin["served"].values()) <= 1, "in turn"
     assert ours["prefix_hit_ratio"] > robin["prefix_hit_ratio"], result
-    # A stall of a busy host may cost requests their picks (message timeout), by design; never most.
-    assert result["picks"] >= 0.6 * ours["requests"], result
+    # A stall of a busy host may cost a request its pick (message timeout), by design; never many.
+    assert result["picks"] >= 0.9 * ours["requests"], result
     assert result["picks_honoured"] == 1.0, result
     assert result["acks"] > 0
     assert result["nacks"] == 0
