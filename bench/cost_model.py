@@ -31,9 +31,7 @@ from warmroute.replay.job import Job
 from warmroute.replay.policies.policy import Plan
 from warmroute.replay.policies.warmroute import Warmroute
 from warmroute.replay.run import replay
-from warmroute.replay.trace import MOONCAKE_STEP_SECONDS, read_trace
-from warmroute.simulator.fits import timing
-from warmroute.simulator.model import EngineConfig
+from warmroute.replay.trace import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,21 +111,15 @@ class Recorder(Warmroute):
 
 def run(case: Case, trace: Trace, seed: int) -> tuple[Recorder, Outcome]:
     """Replay a case."""
-    trace = trace.at_rate(case.rate, seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
-    job = Job("warmroute")
-    config = EngineConfig(
-        timing=timing(job.gpu),
-        num_blocks=job.kv_tokens // trace.block_tokens,
-        block_tokens=trace.block_tokens,
-        report_tokens=False,
-    )
+    job = Job("warmroute", seed, _REPLICAS, case.rate)
+    trace, config = job.arrivals(trace), job.engine(trace.block_tokens)
     made: list[Recorder] = []
 
     def policy(engines: Sequence[Engine]) -> Recorder:
         made.append(Recorder(engines, Plan(config, seed), case.slow))
         return made[0]
 
-    outcome = replay(trace, policy, config, _REPLICAS)
+    outcome = replay(trace, policy, config, job.replicas)
     return made[0], outcome
 
 

@@ -32,6 +32,7 @@ from bench.tick import POOLS, TICK_SECONDS
 from bench.tick_site import Site
 from fleet.signals import SIGNALS, SignalTable, Source, rows_of
 from warmroute.demo import report
+from warmroute.replay.job import Job
 from warmroute.replay.trace import read_trace
 from xds_server.signals.forecast.forecaster import MODELS, TARGETS, WINDOW, SignalForecaster
 from xds_server.signals.forecast.quantiles import QUANTILES, pinball
@@ -155,8 +156,8 @@ def effect(path: Path, rate: float, copies: int, seeds: int, most: int | None) -
     for case, horizon in (("without", 0.0), ("with", HORIZON_SECONDS)):
         runs = []
         for seed in range(1, seeds + 1):
-            at_rate = prediction_run.at_rate(trace, rate, copies, seed)
-            runs.append(prediction_run.run(at_rate, seed, horizon)[0])
+            job = Job("predictive", seed, rate=rate, copies=copies)
+            runs.append(prediction_run.run(trace, job, horizon)[0])
             report.progress(f"{case} forecasts, seed {seed}: TTFT p90 {runs[-1].ttft_p90:.2f} s")
         result[case] = {
             name: round(statistics.fmean(getattr(run, name) for run in runs), 3) for name in names
@@ -186,12 +187,10 @@ def targets_of(series: dict[str, Any], costs: dict[str, float] | None) -> list[T
 def record(name: str, path: Path | None, rate: float, copies: int, most: int | None) -> None:
     """Replay a trace by weights without forecasts, and keep its loads as a series."""
     made = {"bursty": prediction_run.bursty, "periodic": prediction_run.periodic}
-    if path is None:
-        trace = made[name]()
-    else:
-        trace = prediction_run.at_rate(read_trace(path, "", most), rate, copies, 1)
+    trace = made[name]() if path is None else read_trace(path, "", most)
+    _, samples = prediction_run.run(trace, Job("predictive", rate=rate, copies=copies), 0.0)
     SERIES.mkdir(exist_ok=True)
-    np.savez_compressed(SERIES / f"{name}.npz", **prediction_run.packed(prediction_run.run(trace, 1, 0.0)[1]))
+    np.savez_compressed(SERIES / f"{name}.npz", **prediction_run.packed(samples))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

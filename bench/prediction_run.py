@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from warmroute.replay.figures import Limits, figures
+from warmroute.replay.figures import figures
 from warmroute.replay.policies.policy import Plan
 from warmroute.replay.policies.weights import Weights
 from warmroute.replay.run import replay
-from warmroute.replay.trace import MOONCAKE_STEP_SECONDS, Trace, TraceRequest
-from warmroute.simulator.fits import DEFAULT_FIT, timing
-from warmroute.simulator.model import EngineConfig
+from warmroute.replay.trace import Trace, TraceRequest
 from xds_server.signal_path import SignalPath
 
 if TYPE_CHECKING:
@@ -23,11 +21,10 @@ if TYPE_CHECKING:
 
     from warmroute.replay.engine import Engine
     from warmroute.replay.figures import Figures
+    from warmroute.replay.job import Job
 
-REPLICAS: Final = 8
 SCRAPE_SECONDS: Final = 0.5
 RECORDED: Final = ("queue_depth", "running", "memory_used_ratio")
-_KV_TOKENS: Final = 700_000
 
 
 class _WeightsAlone(Weights):
@@ -49,31 +46,18 @@ class _WeightsAlone(Weights):
         self.samples.append((now, [signals[name] for name in RECORDED]))
 
 
-def run(trace: Trace, seed: int, horizon_seconds: float) -> tuple[Figures, list[tuple[float, Any]]]:
+def run(trace: Trace, job: Job, horizon_seconds: float) -> tuple[Figures, list[tuple[float, Any]]]:
     """Replay a trace; return its figures and the loads of each tick."""
-    config = EngineConfig(
-        timing=timing(DEFAULT_FIT),
-        num_blocks=_KV_TOKENS // trace.block_tokens,
-        block_tokens=trace.block_tokens,
-        report_tokens=False,
-    )
+    trace, config = job.arrivals(trace), job.engine(trace.block_tokens)
     policies: list[_WeightsAlone] = []
 
     def policy(engines: Sequence[Engine]) -> _WeightsAlone:
-        policies.append(
-            _WeightsAlone(engines, Plan(config, seed, scrape_seconds=SCRAPE_SECONDS), horizon_seconds)
-        )
+        plan = Plan(config, job.seed, scrape_seconds=SCRAPE_SECONDS)
+        policies.append(_WeightsAlone(engines, plan, horizon_seconds))
         return policies[0]
 
-    outcome = replay(trace, policy, config, REPLICAS)
-    return figures(outcome, Limits()), policies[0].samples
-
-
-def at_rate(trace: Trace, rate: float, copies: int, seed: int) -> Trace:
-    """Return it `rate` times as fast and `copies` times as often, as `warmroute replay` has it."""
-    if copies > 1:
-        trace = trace.copies(copies, seed)
-    return trace.at_rate(rate, seed, MOONCAKE_STEP_SECONDS if trace.coarse else 0.0)
+    outcome = replay(trace, policy, config, job.replicas)
+    return figures(outcome, job.limits), policies[0].samples
 
 
 def bursty(seed: int = 1) -> Trace:

@@ -54,21 +54,29 @@ class Job:
     """From a reading to its effect on picks."""
     faults: tuple[Fault, ...] = ()
 
+    def arrivals(self, trace: Trace) -> Trace:
+        """Return the trace with the job's copies, rate and jitter."""
+        if self.copies > 1:
+            trace = trace.copies(self.copies, self.seed * _COPY_SEED)
+        jitter = self.jitter_seconds
+        if jitter is None:
+            jitter = MOONCAKE_STEP_SECONDS if trace.coarse else 0.0
+        return trace.at_rate(self.rate, self.seed, jitter)
+
+    def engine(self, block_tokens: int) -> EngineConfig:
+        """Return what each replica is, for a trace with blocks of this size."""
+        return EngineConfig(
+            timing=timing(self.gpu),
+            num_blocks=max(1, self.kv_tokens // block_tokens),
+            block_tokens=block_tokens,
+            report_tokens=False,
+        )
+
 
 def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambda _count: None) -> Outcome:
     """Replay a trace as a job says; `check_fits` finds requests that are too long before."""
-    if job.copies > 1:
-        trace = trace.copies(job.copies, job.seed * _COPY_SEED)
-    jitter = job.jitter_seconds
-    if jitter is None:
-        jitter = MOONCAKE_STEP_SECONDS if trace.coarse else 0.0
-    trace = trace.at_rate(job.rate, job.seed, jitter)
-    config = EngineConfig(
-        timing=timing(job.gpu),
-        num_blocks=max(1, job.kv_tokens // trace.block_tokens),
-        block_tokens=trace.block_tokens,
-        report_tokens=False,
-    )
+    trace = job.arrivals(trace)
+    config = job.engine(trace.block_tokens)
     plan = Plan(config, job.seed, job.workers, job.scrape_seconds, job.signal_delay_seconds, trace.requests)
     policy = POLICIES[job.policy]
     return replay(trace, lambda engines: policy(engines, plan), config, job.replicas, on_request, job.faults)
