@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.knee import knee
 from bench.workloads import job, recorded_knee, workload
 from warmroute.demo import report
 from warmroute.replay.figures import Figures, Interval, figures, over_seeds
 from warmroute.replay.job import replay_job
+from warmroute.replay.sweep import knee
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ def run_cell(cell: Cell) -> dict[str, float]:
     if cell.load:
         result = figures(replay_job(trace, one), one.limits)._asdict()
     else:
-        result = {"knee": knee(trace, one, [cell.policy], one.rate)}
+        result = {"knee": knee(trace, one).rate}
     return {**result, "cpu_seconds": time.process_time() - began}
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bench.agent_blocks import lines_of, trace_of
-from bench.knee import PRECISION, highest
 from bench.mix import (
     BLOCK_TOKENS,
     MOST_OUTPUT_TOKENS,
@@ -99,12 +98,6 @@ def test_bursts_keep_the_mean_rate() -> None:
     flat, bursts = (np.array([r.at for r in generate(m, 4000, "s").requests]) for m in (quiet, bursty))
     assert bursts[-1] == pytest.approx(flat[-1], rel=0.2)
     assert np.diff(bursts).std() > 1.3 * np.diff(flat).std()
-
-
-@pytest.mark.parametrize("guess", [0.1, 1.0, 2.9, 3.1, 50.0])
-def test_search_ends_at_the_highest_rate(guess: float) -> None:
-    knee = highest(lambda rate: rate <= 3.0, guess)
-    assert 3.0 / (1 + PRECISION) <= knee <= 3.0
 
 
 def row(ttft_p90: float, hits: float = 0.2, **more: float) -> dict[str, float]:
