@@ -13,8 +13,8 @@ from warmroute.replay.figures import figures
 from warmroute.replay.policies.policy import Plan
 from warmroute.replay.policies.weights import Weights
 from warmroute.replay.run import replay
+from warmroute.replay.signal_path import SignalPath
 from warmroute.replay.trace import Trace, TraceRequest
-from xds_server.signal_path import SignalPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,11 +18,11 @@ from fleet.settings.load import parse_settings
 from fleet.signals import SignalTable, valid_values
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2
+from warmroute.replay.signal_path import SignalPath
 from xds_server.access_log.finished import Finished
 from xds_server.control.service import Broadcast
 from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.envoy.build import build_snapshot
-from xds_server.signal_path import SignalPath
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.skew.watch import SkewWatch
 from xds_server.snapshot.snapshot import SnapshotStore

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from fleet.settings.load import parse_settings
 from fleet.settings.membership import membership
 from fleet.signals import Source
+from warmroute.replay.signal_path import SignalPath
 from xds_server.access_log.finished import Finished
-from xds_server.signal_path import SignalPath
 from xds_server.signals.scrape.vllm import VLLM
 
 if TYPE_CHECKING:

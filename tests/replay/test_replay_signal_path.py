@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.settings.load import parse_settings
 from fleet.settings.membership import membership
-from xds_server.signal_path import SignalPath
+from warmroute.replay.signal_path import SignalPath
 
 PAGE = """vllm:kv_cache_usage_perc{engine="0"} %s
 vllm:num_requests_waiting{engine="0"} %s
