@@ -161,20 +161,17 @@ class Backlog:
     @property
     def delayed_per_second(self) -> float:
         """Requests to an endpoint that a second of work delays, for each second of its queue."""
-        requests, busy_share = self._rates(_SIZES)
+        requests, busy_share = self.shorter()[-1]
         return requests / (1.0 - min(busy_share, MOST_BUSY_SHARE))
 
-    def shorter(self, cold_bytes: float) -> tuple[float, float]:
-        """Return the rate of requests with a lower power of two of cold bytes, and their share of time.
+    def shorter(self) -> list[tuple[float, float]]:
+        """Return the rate of requests with a lower `power_of_two(cold bytes)`, and their share of time, by it.
 
-        Both to an endpoint in the mean, other workers' included.
+        The last entry is of all requests. It is an endpoint's mean rate, other workers' requests included.
         """
-        return self._rates(_size(cold_bytes))
-
-    def _rates(self, below: int) -> tuple[float, float]:
         each = 1.0 / (LOAD_SECONDS * self.in_flight.size * (1.0 - self.elsewhere_share))
-        requests, seconds = (self._sizes[:, :below].sum(axis=1) * each).tolist()
-        return requests, seconds
+        requests, seconds = (self._sizes.cumsum(axis=1) * each).tolist()
+        return [(0.0, 0.0), *zip(requests, seconds, strict=True)]
 
     def add(
         self,
@@ -192,7 +189,7 @@ class Backlog:
         position = self._position[address]
         self.recent_requests[position] += 1.0
         self.new_prefixes[position] += cold_share
-        self._sizes[:, _size(cold_bytes)] += 1.0, cold_seconds
+        self._sizes[:, power_of_two(cold_bytes)] += 1.0, cold_seconds
         self.prefill.note(position, cold_bytes, work)
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds
@@ -209,5 +206,6 @@ class Backlog:
             self.free_at[position] = -np.inf
 
 
-def _size(cold_bytes: float) -> int:
+def power_of_two(cold_bytes: float) -> int:
+    """Return the class of a request by its cold bytes, see `Backlog.shorter`."""
     return min(int(cold_bytes).bit_length(), _SIZES - 1)

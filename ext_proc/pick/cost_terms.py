@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ext_proc.pick.backlog import power_of_two
 from fleet.columns import fill_unknown, unknown_as_zero
 
 if TYPE_CHECKING:
@@ -59,16 +60,17 @@ def spare(context: TickContext) -> CostTerm:
     and their cold seconds. So a long prompt joins a queue, and the last free endpoint stays free for short
     ones.
     """
-    size, backlog = len(context.candidates.addresses), context.backlog
-    block_bytes = context.settings.block_bytes
+    size, block_bytes = len(context.candidates.addresses), context.settings.block_bytes
     if size < 2:
         return CostTerm()
+    shorter = context.backlog.shorter()
 
     def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
         queue = forecast.queue
         first = int(queue.argmin())
         shortest, second = np.partition(queue, 1)[:2].tolist()
-        requests, work = backlog.shorter(request.text_bytes - block_bytes * forecast.matched.item(first))
+        cold_bytes = request.text_bytes - block_bytes * forecast.matched.item(first)
+        requests, work = shorter[power_of_two(cold_bytes)]
         if second <= shortest or not work:
             return None
         gain = min(second - shortest, forecast.cold.item(first))
