@@ -165,7 +165,7 @@ class Backlog:
         return requests / (1.0 - min(busy_share, MOST_BUSY_SHARE))
 
     def shorter(self) -> list[tuple[float, float]]:
-        """Return the rate of requests with a lower `power_of_two(cold bytes)`, and their share of time, by it.
+        """Return, by `power_of_two(cold bytes)`, the rate of requests with a lower one, and their time share.
 
         The last entry is of all requests. It is an endpoint's mean rate, other workers' requests included.
         """

@@ -3,8 +3,7 @@
 Envoy's first byte is no first token: engines send the headers of a stream when they accept the request. But
 they count their first tokens and the seconds to them, and they prefill in the order of arrival. So what a
 count has grown by since the last page belongs to our oldest requests there, one by one, or as a sum if there
-are several. Where others send requests too, nothing shows whose were counted, so nothing is compared: with a
-share of each count, four workers learned twice the step and half the time by token.
+are several. Where others send requests too, nothing shows whose were counted, so nothing is compared.
 
 A prompt of `length` tokens with `cold` ones to compute occupies an engine for
 

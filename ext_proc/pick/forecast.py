@@ -54,7 +54,7 @@ class Forecast(NamedTuple):
     priced: NDArray[np.float64]
     queue: NDArray[np.float64]
     load: NDArray[np.float64]
-    price: float = 1.0
+    price: float
     """Of cold work without excess demand."""
 
 

@@ -27,7 +27,7 @@ def scored(forecast: Forecast, *, explain: bool) -> ScoredCandidates:
 
 def named(order: list[int], *, explain: bool) -> list[int]:
     zeros = np.zeros(COUNT)
-    forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros)
+    forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros, 1.0)
     compared = comparison(ADDRESSES, order, scored(forecast, explain=explain), zeros)
     return [ADDRESSES.index(entry.address) for entry in compared]
 
@@ -45,14 +45,14 @@ def test_endpoint_is_named_with_the_parts_of_its_cost() -> None:
     def column(value: float) -> NDArray[np.float64]:
         return np.full(COUNT, value)
 
-    forecast = Forecast(np.full(COUNT, 5), column(3.0), column(9.0), queue=column(1.0), load=column(2.5))
+    forecast = Forecast(np.full(COUNT, 5), column(3.0), column(9.0), column(1.0), column(2.5), price=3.0)
     (compared,) = comparison(ADDRESSES, [4], scored(forecast, explain=False), column(4.0))
     assert compared == Considered(ADDRESSES[4], COST[4], 3.5, 3.0, 4.0, 5)
 
 
 def test_explained_endpoint_is_named_with_its_cost_terms() -> None:
     zeros = np.zeros(COUNT)
-    forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros)
+    forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros, 1.0)
     compared = comparison(ADDRESSES, [4], scored(forecast, explain=True), zeros, {"session": COST})
     assert compared[0].terms == {"session": COST[4]}
 

@@ -99,13 +99,13 @@ def test_what_another_request_shares_stays(order: str) -> None:
 def test_what_was_warm_before_stays_warm() -> None:
     made = world()
     home = ask(made, LONG).endpoints[0]
-    held = made.director.warmth.index.block_count(home)
+    block_count = made.director.warmth.index.block_count(home)
     made.clock.now += 2 * KEPT_SECONDS
     made.store.publish(view_of(pool_of(), now=made.clock.now))
     again = ask(made, LONG)
     assert again.endpoints[0] == home
     refuse(made, again)
-    assert made.director.warmth.index.block_count(home) == held
+    assert made.director.warmth.index.block_count(home) == block_count
 
 
 def test_a_prompt_larger_than_the_endpoint_is_taken_back_as_well() -> None:
@@ -221,7 +221,7 @@ def test_without_an_access_log_nothing_is_kept() -> None:
 def test_unknown_prompts_and_endpoints_change_nothing() -> None:
     made = world()
     pick = ask(made, LONG)
-    held = made.director.warmth.index.block_count(pick.endpoints[0])
+    block_count = made.director.warmth.index.block_count(pick.endpoints[0])
     other = ENDS[0] if pick.endpoints[0] != ENDS[0] else ENDS[1]
     for missed in (
         Missed(0, pick.endpoints[0], ""),
@@ -231,7 +231,7 @@ def test_unknown_prompts_and_endpoints_change_nothing() -> None:
         Missed(pick.prompt, other, "10.9.9.9:1", pick.serial, pick.request),
     ):
         made.director.missed(missed)
-    assert made.director.warmth.index.block_count(pick.endpoints[0]) == held
+    assert made.director.warmth.index.block_count(pick.endpoints[0]) == block_count
 
 
 def test_refusals_of_former_endpoints_are_ignored() -> None:
@@ -403,18 +403,18 @@ def test_what_is_held_in_the_end_is_what_the_answered_ones_share() -> None:
             shared = parent[: draw.randint(0, len(parent))]
             chains.append([*shared, 10 * number, 10 * number + 1])
         prompts = [draw.choice(chains) for _ in range(8)]
-        sent, held = SentPrompts(tracks=True), set()
+        sent, cached = SentPrompts(tracks=True), set()
         for serial, blocks in enumerate(prompts, 1):
-            warm = next((n for n, block in enumerate(blocks) if block not in held), len(blocks))
-            held |= set(blocks)
+            warm = next((n for n, block in enumerate(blocks) if block not in cached), len(blocks))
+            cached |= set(blocks)
             sent.note(noted(serial, blocks, warm=warm))
         left = dict(enumerate(prompts, 1))
         for serial in draw.sample(range(1, 9), 8):
             taken = sent.take_back(serial, 0, "a:1")
             assert taken is not None
-            held -= set(taken[0].blocks[taken[1] :])
+            cached -= set(taken[0].blocks[taken[1] :])
             del left[serial]
-            assert held == {block for blocks in left.values() for block in blocks}
+            assert cached == {block for blocks in left.values() for block in blocks}
 
 
 def test_refusals_are_bounded_and_fade() -> None:
