@@ -33,7 +33,7 @@ import numpy as np
 
 from ext_proc.pick.demand import priced_bytes, prices
 from ext_proc.pick.first_token import ARRIVES_AT, Expected, deviation
-from fleet.columns import fill_unknown, lower_median
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +75,10 @@ class Forecaster:
         first_tokens = backlog.first_tokens
         self._step, token, pair = first_tokens.coefficients(rows, rates, cost.attention_per_token).T
         self._seconds_per_byte: NDArray[np.float64] = token / cost.bytes_per_token
-        self._pool_over_own: NDArray[np.float64] = token.mean() / token
+        self._pool_over_own: NDArray[np.float64] | None = None
+        """None: all are equally fast."""
+        if token.min() < token.max():
+            self._pool_over_own = token.mean() / token
         self._attention_per_byte: NDArray[np.float64] = pair / token / cost.bytes_per_token
         self._quantiles = first_tokens.quantiles
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
@@ -103,15 +106,15 @@ class Forecaster:
         )
         cold: NDArray[np.float64] = cold_bytes * seconds_per_byte
         queue = self.queue(request.now, cold)
-        delayed = min(self._delayed_per_second * lower_median(queue), MOST_DELAYED)
-        price = max(self._cold_price, 1.0 + delayed)
+        price = self._price(queue)
         bytes_at_price = self._priced(request, matched, price)
         if bytes_at_price is None:
             bytes_at_price = price * cold_bytes
-        # Own time at the endpoint's own speed, others' delay at the pool's: later requests may go elsewhere.
-        extra = np.maximum(bytes_at_price - cold_bytes, 0.0)
-        priced = (bytes_at_price - extra + extra * self._pool_over_own) * seconds_per_byte
-        return Forecast(matched, cold, priced, queue, self.load(), price)
+        if self._pool_over_own is not None:
+            # Own time at the endpoint's own speed, others' delay at the pool's: they may go elsewhere.
+            extra = np.maximum(bytes_at_price - cold_bytes, 0.0)
+            bytes_at_price = bytes_at_price - extra + extra * self._pool_over_own
+        return Forecast(matched, cold, bytes_at_price * seconds_per_byte, queue, self.load(), price)
 
     def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
         """Return what a prompt's cold part takes in the candidates' mean."""
@@ -146,6 +149,15 @@ class Forecaster:
             ours = np.maximum(ours, self._least_in_flight)
         load: NDArray[np.float64] = ours * self._in_flight_seconds
         return load if self._load_of_others is None else load + self._load_of_others
+
+    def _price(self, queue: NDArray[np.float64]) -> float:
+        """Return the price of cold work; the median is looked for only where it can matter."""
+        most = 1.0 + self._delayed_per_second * queue.max().item()
+        if most <= self._cold_price:
+            return self._cold_price
+        middle = (queue.size - 1) // 2
+        delayed = self._delayed_per_second * np.partition(queue, middle).item(middle)
+        return max(self._cold_price, 1.0 + min(delayed, MOST_DELAYED))
 
     def _priced(
         self, request: PickRequest, matched: NDArray[np.int64], price: float
