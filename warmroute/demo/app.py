@@ -147,7 +147,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=7, help="of the arrival times (default 7)")
     parser.add_argument(
-        "--rate", type=_positive, help="requests a second (default: 88 %% of what round robin carries)"
+        "--rate", type=_positive, help="requests a second (default: 83 %% of what round robin carries)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
