@@ -82,11 +82,10 @@ def test_session_goes_on_after_a_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["llm_d", "warmroute"])
 def test_late_signals_change_picks(policy: str) -> None:
-    """The delay and the interval reach the policies that read engines."""
+    """The delay and the interval reach the policies that read engines, below the knee."""
     draw = np.random.default_rng(1)
     requests = tuple(
-        TraceRequest(0.02 * n, int(draw.integers(600, 9000)), 60, (int(draw.integers(9)),))
-        for n in range(300)
+        TraceRequest(0.1 * n, int(draw.integers(600, 9000)), 60, (int(draw.integers(9)),)) for n in range(300)
     )
     trace = Trace("x", 512, requests)
     usual = replay_job(trace, Job(policy, replicas=4))
