@@ -86,6 +86,8 @@ class Engines:
         self.served: Counter[str] = Counter()
         self.statuses: dict[str, int] = {}
         """Address to the status that it answers with instead of 200."""
+        self.failures = 0
+        """The number of next requests that get a 503, at any address."""
         self.resets: set[str] = set()
         """Addresses that cut the connection in the middle of a request."""
         self.delays: dict[str, float] = {}
@@ -146,6 +148,7 @@ class Engines:
         if address in self.resets:
             assert request.transport is not None
             request.transport.abort()
+        failed, self.failures = self.failures > 0, max(0, self.failures - 1)
         return web.json_response(
             {
                 "address": address,
@@ -155,7 +158,7 @@ class Engines:
                 "bytes": len(body),
                 "sha256": hashlib.sha256(body).hexdigest(),
             },
-            status=self.statuses.get(address, 200),
+            status=503 if failed else self.statuses.get(address, 200),
             headers=CIMultiDict(self.answers),
         )
 
