@@ -10,7 +10,7 @@ from fleet.settings.address import IpAddress
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds, Strict, Unique
 from fleet.settings.tls import PoolTlsSettings
-from fleet.settings.upgrades import Protocol
+from fleet.settings.upgrades import Protocol, RetryStatuses
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """The engine whose metric names an endpoint uses; `auto`: detected by its metrics page."""
@@ -159,6 +159,8 @@ class PoolSettings(Strict):
     retry_on: Annotated[str, Field(pattern=r"^[a-z0-9,-]*$")] = (
         "connect-failure,refused-stream,reset-before-request"
     )
+    retry_statuses: RetryStatuses = (503,)
+    """Statuses by which an engine refuses a request before it begins; Envoy tries the next engine."""
     sla: SlaSettings | None = None
     """None: no SLA, and retries and limits are those above."""
     health_check: HealthCheckSettings | None = None

@@ -241,7 +241,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _excluded(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[FieldPath, str]]:
-    for name in ("retries", "retry_on"):
+    for name in ("retries", "retry_on", "retry_statuses"):
         if name in pool.model_fields_set:
             yield (name,), f"{getattr(pool, name)!r}; allowed: this or an sla, from which it follows"
     if sla.requests_per_endpoint is not None and (pool.discovery or not pool.endpoints):

@@ -13,6 +13,9 @@ Protocol = Literal["http1", "h2", "auto", "grpc"]
 """The HTTP version to the engines of a pool. `http1`: HTTP/1.1. `h2`: HTTP/2. `auto`: HTTP/2 if all engines
 support it. `grpc`: HTTP/2 without a fallback to HTTP/1.1."""
 
+RetryStatuses = Annotated[tuple[Annotated[int, Field(ge=400, le=599)], ...], Field(max_length=16)]
+"""Statuses after which Envoy tries the next engine."""
+
 BODY_HEADERS: Final = (
     "accept",
     "accept-encoding",
@@ -83,12 +86,7 @@ class UpgradeSettings(Strict):
     """A handshake without an answer gets status 504 after this time."""
     idle_seconds: Seconds = 3600.0
     """Envoy closes a WebSocket without traffic in either direction after this time."""
-    retry_statuses: Annotated[tuple[Annotated[int, Field(ge=400, le=599)], ...], Field(max_length=16)] = (
-        404,
-        405,
-        426,
-        501,
-    )
+    retry_statuses: RetryStatuses = (404, 405, 426, 501)
     """Statuses by which an engine shows that it has no WebSockets; Envoy tries the next engine."""
     fallback: FallbackSettings = FallbackSettings()
     http2: Http2Settings = Http2Settings()

@@ -122,9 +122,9 @@ async def test_whether_a_request_named_a_session_is_told(logged: Any) -> None:
     assert (await log.of(await world.post())).session is None
 
 
-@pytest.mark.parametrize(("status", "fault"), [(503, True), (429, False)])
+@pytest.mark.parametrize(("status", "fault"), [(500, True), (429, False)])
 async def test_answers_of_a_host_are_told_as_they_are(logged: Any, status: Any, fault: Any) -> None:
-    """Its own 503 is a fault, its 429 is none."""
+    """Its own 500 is a fault, its 429 is none."""
     world, log = logged
     busy = world.pools["live"][0]
     world.ext_proc.reset()

@@ -59,6 +59,18 @@ async def test_retry_after_the_end_of_the_list_goes_elsewhere(world: Any) -> Non
     assert {answer.headers["x-warmroute-attempts"] for answer in answers} == {"2"}
 
 
+async def test_refusal_goes_to_the_next_engine(world: Any) -> None:
+    """By default; the client gets the refusal once all engines have refused."""
+    first, second, third = world.pools["live"]
+    world.ext_proc.pick = f"{first},{second}"
+    world.engines.statuses[first] = 503
+    answer = await world.post()
+    assert (answer.status, answer.engine) == (200, second)
+    world.engines.statuses.update({second: 503, third: 503})
+    answer = await world.post()
+    assert (answer.status, answer.headers["x-warmroute-attempts"]) == (503, "3")
+
+
 async def test_retry_leaves_a_failing_endpoint_with_nearly_all_weight(world: Any) -> None:
     """It draws by weight, and one that was tried already is drawn again at once, up to a limit."""
     failing, *others = world.pools["retrying"]
@@ -92,11 +104,11 @@ async def test_no_second_run_of_what_may_have_been_processed(world: Any) -> None
     assert world.engines.served == {cutting: 1}
 
 
-async def test_an_engines_answer_is_passed_on_whatever_it_is(world: Any) -> None:
-    """429 and 503 of an engine are its own: not retried by default, and they eject nobody."""
+async def test_answers_of_an_engine_are_passed_on(world: Any) -> None:
+    """By default, only a 503 is retried; statuses eject no endpoint."""
     busy = world.pools["live"][0]
     world.ext_proc.pick = ",".join(world.pools["live"])
-    for status in (429, 500, 503):
+    for status in (429, 500, 502):
         world.engines.statuses[busy] = status
         for _ in range(6):
             answer = await world.post()

@@ -40,7 +40,8 @@ WITH_KEY = retried(metadata={METADATA_RETRY_ON: KEYED})
         ({"upgrades": {"retry_statuses": [501]}}, (False, False, False)),
         ({"upgrades": {"retry_statuses": []}}, (False, False, False)),
         ({"pool": {"retry_on": "5xx"}}, (False, False, True)),
-        ({"pool": {"retry_on": "5xx,retriable-status-codes"}}, (True, True, True)),
+        ({"pool": {"retry_on": "5xx,retriable-4xx"}}, (True, True, True)),
+        ({"pool": {"retry_statuses": [429, 503]}}, (True, True, True)),
         ({"pool": {"sla": SLA}}, (False, False, True)),
         (
             {"pool": {"sla": {**SLA, "repeats": "keyed"}}, "ext_proc": {"idempotency": {"enabled": True}}},

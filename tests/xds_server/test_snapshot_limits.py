@@ -52,8 +52,9 @@ def test_without_an_sla_everything_is_what_it_was() -> None:
     assert limits.hedge_policy(pool, configured) is None
     policy = limits.retry_policy(pool, configured)
     assert policy is not None
-    assert (policy.num_retries, policy.retry_on, policy.retry_back_off) == (2, UNSENT, None)
-    assert policy.retriable_status_codes == []
+    assert (policy.num_retries, policy.retry_back_off) == (2, None)
+    assert {*policy.retry_on.split(",")} == {*UNSENT.split(","), "retriable-status-codes"}
+    assert policy.retriable_status_codes == [503]
 
 
 def test_with_an_sla_the_derived_numbers_are_there() -> None:

@@ -50,18 +50,20 @@ _HOST_SELECTION_ATTEMPTS: Final = 256
 _LEAST_ERROR_HOSTS: Final = 2
 _EVERY_STATUS: Final = (100, 600)
 _PROBE_JITTER_PERCENT: Final = 20
+_BY_STATUS: Final = "retriable-status-codes"
 _OF_A_REFUSAL: Final = "content-type|retry-after"
 
 
 def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
     """Which requests are retried, and after which pauses; None: none.
 
-    Nothing here repeats what an engine may have begun. Requests that may be repeated ask for more by
-    themselves, by headers that `filters` makes of ext_proc's metadata; the status codes mean nothing before.
+    Nothing here repeats what an engine may have begun. With an SLA, requests that may be repeated ask for
+    more by themselves, by headers that `filters` makes of ext_proc's metadata; before that, the SLA's status
+    codes mean nothing.
     """
     derived = _derived(pool, settings)
     retry_on, retries = (pool.retry_on, pool.retries) if derived is None else (UNSENT, derived.attempts - 1)
-    if not retries or not retry_on:
+    if not retries or not (retry_on or pool.retry_statuses):
         return None
     previous_hosts = RetryPolicyRetryHostPredicate(
         name="envoy.retry_host_predicates.previous_hosts", typed_config=packed(PreviousHostsPredicate())
@@ -78,6 +80,16 @@ def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
             max_interval=_milliseconds(derived.most_back_off_ms),
         )
         policy.retriable_status_codes = list(derived.retriable_status_codes)
+        return policy
+    return retried_after(policy, pool.retry_statuses)
+
+
+def retried_after(policy: RetryPolicy | None, statuses: tuple[int, ...]) -> RetryPolicy | None:
+    """Add these statuses, in place of others, to the conditions of a policy."""
+    if policy is not None and statuses:
+        conditions = {*policy.retry_on.split(","), _BY_STATUS} - {""}
+        policy.retry_on = ",".join(sorted(conditions))
+        policy.retriable_status_codes = list(statuses)
     return policy
 
 

@@ -19,7 +19,6 @@ from envoy_data_plane.envoy.config.core.v3 import (
 from envoy_data_plane.envoy.config.route.v3 import (
     DirectResponseAction,
     HeaderMatcher,
-    RetryPolicy,
     Route,
     RouteAction,
     RouteActionUpgradeConfig,
@@ -44,6 +43,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
 from fleet.names import BUFFER_FILTER, EXT_PROC_FILTER, HEADER_PROTOCOL, HTTP1_SUFFIX, WEBSOCKET_ROUTE
+from xds_server.envoy import limits
 from xds_server.envoy.extension import overwriting, packed, seconds
 from xds_server.envoy.fallback import all_but
 
@@ -234,7 +234,7 @@ def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
     action.idle_timeout = seconds(upgrades.idle_seconds)
     action.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET)]
     action.hedge_policy = None
-    action.retry_policy = _refused_elsewhere(action.retry_policy, upgrades.retry_statuses)
+    action.retry_policy = limits.retried_after(action.retry_policy, upgrades.retry_statuses)
     keys = []
     if upgrades.extended_connect:
         option = HeaderValueOption(
@@ -249,14 +249,6 @@ def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
         request_headers_to_add=keys,
         typed_per_filter_config=_headers_only(),
     )
-
-
-def _refused_elsewhere(policy: RetryPolicy | None, statuses: tuple[int, ...]) -> RetryPolicy | None:
-    """A refused handshake has had no effect, and the next engine may support WebSockets."""
-    if policy is not None and statuses:
-        policy.retry_on = f"{policy.retry_on},retriable-status-codes"
-        policy.retriable_status_codes = list(statuses)
-    return policy
 
 
 def _fallback(path: str, listener: ListenerSettings, settings: Settings, action: RouteAction) -> Route:

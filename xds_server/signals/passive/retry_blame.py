@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from fleet.settings import PoolSettings, Settings
     from xds_server.access_log.finished import Finished
 
-_RETRIED_4XX: Final = frozenset(
-    ("retriable-4xx", "retriable-status-codes", "retriable-headers", "envoy-ratelimited")
-)
+_RETRIED_4XX: Final = frozenset(("retriable-4xx", "retriable-headers", "envoy-ratelimited"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,10 @@ def retry_blame_of(settings: Settings) -> RetryBlame:
 
 
 def _by_policy(pools: Iterable[PoolSettings]) -> Iterable[str]:
-    return (pool.name for pool in pools if not _RETRIED_4XX.isdisjoint(pool.retry_on.split(",")))
+    for pool in pools:
+        by_status = pool.sla is None and any(map(_is_4xx, pool.retry_statuses))
+        if by_status or not _RETRIED_4XX.isdisjoint(pool.retry_on.split(",")):
+            yield pool.name
 
 
 def _repeats_4xx(pool: PoolSettings, *, streaming_keys: bool) -> bool:
