@@ -1,0 +1,159 @@
+"""Bytes of unfinished messages and unread replies of all connections of a server. Pure, single-threaded.
+
+A message that does not fit into its stream's window reserves its whole length, in the order of the
+prefixes. What is reserved can finish, so there is no deadlock. Parts of smaller messages, and of those that
+wait for their reservation, have a limit far above what honest clients leave, and so have replies that
+clients do not read. No time tells a hostile client from an honest one that stands still. So above a limit
+the connection with the most bytes loses streams, the largest first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from fleet.lane.limits import STREAM_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleet.lane.stream import Owner, Stream
+
+SPARE_BYTES: Final = 256 * 1024 * 1024
+"""4,096 unfinished messages without a reservation."""
+_MARGIN: Final = 8
+"""Streams end until an eighth of a limit is free, because each search costs time for every stream."""
+
+_unread: Final[Callable[[Stream], int]] = attrgetter("unread")
+
+
+def _unfinished(stream: Stream) -> int:
+    return 0 if stream.reserved else stream.charged
+
+
+def _reserved(stream: Stream) -> int:
+    return stream.charged if stream.reserved else 0
+
+
+class Budget:
+    """The memory that a server's connections share.
+
+    A connection may change through another one's frames: a stream that waits for memory gets it, or ends.
+    Such connections are in `stirred`. After each call of a connection's method the server empties it:
+    `receive(b"")` returns their events, `take` their frames.
+    """
+
+    __slots__ = (
+        "_line",
+        "_message_bytes",
+        "_spare_bytes",
+        "_unread_bytes",
+        "owners",
+        "reserved",
+        "stirred",
+        "unfinished",
+        "unread",
+    )
+
+    def __init__(self, message_bytes: int, unread_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
+        """`message_bytes` are for reservations, `spare_bytes` for parts of messages without one.
+
+        `unread_bytes` are for replies that clients do not read.
+        """
+        self._message_bytes = message_bytes
+        self._unread_bytes = unread_bytes
+        self._spare_bytes = spare_bytes
+        self._line: OrderedDict[Stream, int] = OrderedDict()
+        """Streams that wait for a reservation, with its size."""
+        self.owners: set[Owner] = set()
+        self.stirred: set[Owner] = set()
+        self.reserved = 0
+        self.unfinished = 0
+        """Without reservations."""
+        self.unread = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many streams wait for a reservation. While there are some, the server needs a timer."""
+        return len(self._line)
+
+    def relieve(self) -> None:
+        """End the largest reservation of the connection with the most reserved bytes.
+
+        The server calls it when streams have waited for long: a client that reserves and does not send would
+        block them for ever.
+        """
+        self._shed(_reserved, 1)
+
+    def begin(self, stream: Stream, size: int, *, fits: bool) -> None:
+        """Charge a message that has arrived in part; `fits` if the stream's window has its rest."""
+        if fits:
+            stream.charged = size
+        elif not self._line and self._room(size):
+            stream.charged, stream.reserved = size, True
+            self.reserved += size
+            stream.owner.admit(stream)
+            return
+        else:
+            self._line[stream] = size
+            stream.waiting = True
+            stream.charged = STREAM_WINDOW
+        self.unfinished += stream.charged
+        if self.unfinished > self._spare_bytes:
+            self._shed(_unfinished, self.unfinished - self._spare_bytes + self._spare_bytes // _MARGIN)
+
+    def finish(self, stream: Stream) -> None:
+        """Release a stream's charge: its message is complete, or the stream ends."""
+        size, stream.charged = stream.charged, 0
+        if stream.reserved:
+            stream.reserved = False
+            self.reserved -= size
+        else:
+            self.unfinished -= size
+            if not stream.waiting:
+                return
+            stream.waiting = False
+            del self._line[stream]
+        while self._line:
+            first, size = next(iter(self._line.items()))
+            if not self._room(size):
+                break
+            del self._line[first]
+            first.waiting = False
+            self.unfinished -= first.charged
+            first.charged, first.reserved = size, True
+            self.reserved += size
+            self.stirred.add(first.owner)
+            first.owner.admit(first)
+
+    def queue(self, stream: Stream, size: int) -> None:
+        """Count replies that wait in a stream's queue."""
+        stream.unread += size
+        self.unread += size
+        if self.unread > self._unread_bytes:
+            self._shed(_unread, self.unread - self._unread_bytes + self._unread_bytes // _MARGIN)
+
+    def unqueue(self, stream: Stream, size: int) -> None:
+        """Count replies that leave a stream's queue."""
+        stream.unread -= size
+        self.unread -= size
+
+    def _room(self, size: int) -> bool:
+        return not self.reserved or self.reserved + size <= self._message_bytes
+
+    def _shed(self, weight: Callable[[Stream], int], surplus: int) -> None:
+        """End streams of the connection with the most bytes, until `surplus` bytes are free."""
+        while surplus > 0 and self.owners:
+            worst = max(self.owners, key=lambda owner: sum(map(weight, owner.open)))
+            freed = 0
+            for stream in sorted(worst.open, key=weight, reverse=True):
+                size = weight(stream)
+                if freed >= surplus or not size:
+                    break
+                freed += size
+                worst.shed(stream)
+            if not freed:
+                return
+            surplus -= freed
+            self.stirred.add(worst)

@@ -1,0 +1,60 @@
+"""Every bound of a connection by name, with the memory that it allows at most.
+
+A bound that an honest client could reach is a ratio to its useful frames, because the core has no clock: a
+client that pings an idle connection for years is honest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STREAM_WINDOW: Final = 65_535
+"""Bytes that a stream may send before the length of its message is reserved; RFC 9113's initial value."""
+CONNECTION_WINDOW: Final = 0x7FFF_FFFF
+"""Bytes of a connection in flight. It is no limit: streams' windows and the budget are."""
+WINDOW_BATCH: Final = 0x1000_0000
+"""The connection's window is renewed after this many bytes."""
+FRAME_BYTES: Final = 1024 * 1024
+"""Largest frame, announced. Payloads of DATA go into their message as they arrive, so it costs no memory."""
+BLOCK_BYTES: Final = 64 * 1024
+"""Largest header block in HEADERS and CONTINUATION: the memory of one block for each connection."""
+HEADER_LIST_BYTES: Final = 64 * 1024
+"""Largest decoded header list (RFC 9113, 6.5.2), announced; more is answered by status 431."""
+CONTINUATIONS: Final = 64
+"""CONTINUATION frames of one header block. Honest clients fill each one."""
+CACHED_BLOCKS: Final = 64
+CACHED_BLOCK_BYTES: Final = 512
+"""Decoded header blocks and fields that a connection remembers, and the largest: 200 KiB a connection."""
+RECENT_STREAMS: Final = 1024
+"""Closed streams that a connection remembers, to treat their late frames: some 100 KiB a connection."""
+OUTPUT_BYTES: Final = 256 * 1024
+"""Frames that wait for `take`; further replies stay with their streams and count in the budget."""
+
+ANSWERS: Final = 1000
+"""Acknowledgements of PING and SETTINGS that wait for `take`."""
+EMPTY_FRAMES: Final = 1000
+"""Frames of DATA without payload and without END_STREAM, in addition to one for each stream."""
+SETTINGS_FRAMES: Final = 100
+"""In addition to one for each 100 DATA frames that were sent: a change may concern every stream."""
+SETTINGS_BYTES: Final = 192
+"""Largest SETTINGS frame: 32 settings; RFC 9113 has six."""
+PRIORITY_FRAMES: Final = 1000
+"""In addition to 100 for each stream."""
+WINDOW_FRAMES: Final = 1000
+"""WINDOW_UPDATE frames, in addition to 4 for each stream and 20 for each DATA frame that was sent."""
+FRUITLESS_STREAMS: Final = 10_000
+"""Streams that end without a reply, by the client's reset or fault, in addition to 10 for each reply.
+
+Envoy resets its streams when a reply is late. After a standstill of the service it resets thousands at once.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server sets for its connections."""
+
+    streams: int = 32_768
+    """Open streams of a connection, announced; more are refused. Each takes 1 KiB next to its messages."""
+    message_bytes: int = 64 * 1024 * 1024
+    """Largest message without its prefix; a larger one ends its stream with RESOURCE_EXHAUSTED."""
