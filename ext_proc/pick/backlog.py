@@ -14,7 +14,7 @@ from ext_proc.pick.first_token import FirstTokens
 from ext_proc.pick.pace import Pace
 from ext_proc.pick.prefill import Prefill
 from ext_proc.pick.rows import moved
-from fleet.columns import MOST_PREFILL_SECONDS, unknown_as_zero
+from fleet.columns import MOST_PREFILL_SECONDS, lower_median, unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 OTHERS_SECONDS: Final = 5.0
 """Time constant of the average of others' requests: gauges and other workers' counts lag."""
+MOST_TIMES: Final = 4.0
+"""Of the requests in the pool's median engine, and `MOST_MORE`: others' requests beyond that count as that.
+One absurd gauge would take the average a minute to forget."""
+MOST_MORE: Final = 16.0
 UNCERTAIN: Final = 0.5
 """Requests: a gauge that still counts one of ours after its end proves no request of others."""
 MOST_ELSEWHERE: Final = 63 / 64
@@ -112,11 +116,13 @@ class Backlog:
         """Learn the requests of others: other workers' in flight, and the engines' own beyond those.
 
         `in_engine` is running plus waiting in the engine, `elsewhere` is in flight by other workers. Unknown
-        counts as none. Both are averaged, because neither is of the same moment as our own counts.
+        counts as none, and more than `MOST_TIMES` allows as that. Both are averaged, because neither is of
+        the same moment as our own counts.
         """
         kept = exp(-max(0.0, now - self._others_at) / OTHERS_SECONDS)
         self._others_at = now
-        beyond = unknown_as_zero(in_engine - elsewhere - self.in_flight)
+        most = MOST_TIMES * lower_median(in_engine) + MOST_MORE
+        beyond = np.fmin(unknown_as_zero(in_engine - elsewhere - self.in_flight), most)
         self._beyond = beyond + (self._beyond - beyond) * kept
         ours, others = float(self.in_flight.sum()), float(elsewhere.sum())
         self._ours = ours + (self._ours - ours) * kept

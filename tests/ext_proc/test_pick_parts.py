@@ -254,6 +254,16 @@ def test_requests_beyond_our_counts_are_averaged() -> None:
     assert once < 0.01 < 0.099 < scored(state, question(2))[0] + UNCERTAIN / 100
 
 
+def test_absurd_gauge_is_soon_forgotten() -> None:
+    usual = [told(running=4)] * 3
+    state = state_of(usual, ONLY["decode_load"])
+    for tick in range(1, 40):
+        loads = [told(running=1e9), *usual[1:]] if tick == 1 else usual
+        state.refresh(columns_of(state.shape, loads), ONLY["decode_load"], NOW + tick / 2)
+    first, *others = scored(state, question(3))
+    assert first == pytest.approx(others[0], rel=0.1)
+
+
 def test_scorer_weight_multiplies_and_0_switches_off() -> None:
     loads = [told(queue_depth=0, trust_ratio=0.5), told(queue_depth=0, trust_ratio=1.0)]
     for weight in (0.0, 1.0, 3.0):
