@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleet.errors import WarmrouteError
-from warmroute.replay.fault import Fault, FaultKind, check_faults, fault_of
+from warmroute.replay.fault import Cancels, Fault, FaultKind, cancels_of, check_faults, fault_of
 from warmroute.replay.figures import Limits, figures
 from warmroute.replay.job import Job, replay_job
 from warmroute.replay.policies import POLICIES
@@ -78,6 +78,24 @@ def test_session_goes_on_after_a_failure() -> None:
     outcome = replay_job(Trace("x", 512, (first, second)), job)
     assert outcome.failed.tolist() == [True, False]
     assert outcome.at[1] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("policy", ["look_ahead", "lodestar", "warmroute"])
+def test_cancelled_requests_end_and_are_in_no_figure(policy: str) -> None:
+    outcome = replay_job(STEADY, Job(policy, replicas=2, cancels=Cancels(0.5, 0.2)))
+    left = outcome.cancelled
+    assert 60 < left.sum() < 120, "half of them, but for some that ended before"
+    assert np.isnan(outcome.e2e[left]).all()
+    assert not np.isnan(outcome.e2e[~left]).any()
+    result = figures(outcome, Limits(60.0, 60.0))
+    assert (result.failed, result.goodput) == (0.0, 1.0)
+    assert outcome.engine_tokens.sum() < 0.7 * replay_job(STEADY, Job(policy, replicas=2)).engine_tokens.sum()
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:1", "2:1", "-1:1", "0.5:0", "nan:1"])
+def test_bad_cancel_is_named(text: str) -> None:
+    with pytest.raises(WarmrouteError, match=r"--cancel is .*; allowed: "):
+        cancels_of(text)
 
 
 @pytest.mark.parametrize("policy", ["llm_d", "warmroute"])

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fleet.errors import WarmrouteError
 from warmroute.cli.view.replay_table import figure_table, knee_table
 from warmroute.replay import plot, sweep
-from warmroute.replay.fault import SLOW_FACTOR, check_faults, fault_of
+from warmroute.replay.fault import NO_CANCELS, SLOW_FACTOR, cancels_of, check_faults, fault_of
 from warmroute.replay.figures import Limits, figures, interval, over_seeds
 from warmroute.replay.job import Job, begin_process, check_fits, run_whole_job
 from warmroute.replay.policies import POLICIES, REFERENCES
@@ -170,6 +170,11 @@ def _fleet_arguments(group: argparse._ArgumentGroup) -> None:
         help="a fault, at a time in seconds: gone (default), frozen, or slow"
         f" ({SLOW_FACTOR:g} times); may be repeated",
     )
+    group.add_argument(
+        "--cancel",
+        metavar="SHARE:SECONDS",
+        help="clients of this share of the requests leave, each after up to so many seconds",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -194,6 +199,7 @@ def run(args: argparse.Namespace) -> int:
         scrape_seconds=args.scrape_interval,
         signal_delay_seconds=args.signal_delay,
         faults=tuple(fault_of(text) for text in args.fail),
+        cancels=NO_CANCELS if args.cancel is None else cancels_of(args.cancel),
     )
     check_faults(job.faults, args.replicas)
     trace = read_trace(args.trace, args.format, args.most)

@@ -42,6 +42,18 @@ class Fault(NamedTuple):
         return self.at + self.seconds
 
 
+class Cancels(NamedTuple):
+    """Clients that leave before the end of their answers."""
+
+    share: float = 0.0
+    """Of the requests."""
+    seconds: float = 0.0
+    """At most, from the request's arrival: each leaves at a time drawn evenly."""
+
+
+NO_CANCELS: Final = Cancels()
+
+
 def fault_of(text: str) -> Fault:
     """Read `AT:REPLICA:SECONDS[:KIND]`.
 
@@ -58,6 +70,22 @@ def fault_of(text: str) -> Fault:
     if not (0 <= fault.at <= MAX_SECONDS and 0 < fault.seconds <= MAX_SECONDS):
         raise WarmrouteError(f"--fail is {text!r}; allowed: times of at most {MAX_SECONDS:g} s")
     return fault
+
+
+def cancels_of(text: str) -> Cancels:
+    """Read `SHARE:SECONDS`.
+
+    Raises:
+        WarmrouteError: the text has another form, or a number out of range.
+    """
+    try:
+        share, seconds = map(float, text.split(":"))
+    except ValueError:
+        share = seconds = -1.0
+    if not (0 <= share <= 1 and 0 < seconds <= MAX_SECONDS):
+        allowed = f"SHARE:SECONDS, for example 0.05:2, with 0 to 1 and up to {MAX_SECONDS:g}"
+        raise WarmrouteError(f"--cancel is {text!r}; allowed: {allowed}")
+    return Cancels(share, seconds)
 
 
 def check_faults(faults: Sequence[Fault], replicas: int) -> None:

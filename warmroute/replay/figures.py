@@ -24,7 +24,10 @@ _T_975: Final = (
 
 
 class Figures(NamedTuple):
-    """The figures of one replay. Times, in seconds, are those of requests that did not fail."""
+    """The figures of one replay. Times, in seconds, are those of whole answers.
+
+    Shares of the requests leave out those whose clients left.
+    """
 
     ttft_p50: float
     """Time to first token."""
@@ -63,7 +66,8 @@ class Limits(NamedTuple):
 
 def figures(outcome: Outcome, limits: Limits) -> Figures:
     """Compute the figures of one replay."""
-    answered = ~outcome.failed
+    stayed = ~outcome.cancelled
+    answered = stayed & ~outcome.failed
     busy, work = outcome.busy_seconds, outcome.engine_tokens
     good = (outcome.ttft <= limits.ttft) & ~(outcome.tpot > limits.tpot)
     ttft, e2e, tpot = _percentiles(outcome.ttft), _percentiles(outcome.e2e), _percentiles(outcome.tpot)
@@ -86,8 +90,8 @@ def figures(outcome: Outcome, limits: Limits) -> Figures:
         ),
         busiest_over_mean=float(work.max() / work.mean()),
         busy_share=float(busy.mean() / outcome.seconds),
-        goodput=float(good.mean()),
-        failed=float(outcome.failed.mean()),
+        goodput=float(good[stayed].mean()),
+        failed=float(outcome.failed[stayed].mean()),
     )
 
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from warmroute.replay.fault import NO_CANCELS
 from warmroute.replay.figures import Limits, figures
 from warmroute.replay.policies import POLICIES
 from warmroute.replay.policies.policy import Plan
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.sharedctypes import Synchronized
 
-    from warmroute.replay.fault import Fault
+    from warmroute.replay.fault import Cancels, Fault
     from warmroute.replay.figures import Figures
     from warmroute.replay.run import Outcome
     from warmroute.replay.trace import Trace
@@ -53,6 +54,7 @@ class Job:
     signal_delay_seconds: float = 0.0
     """From a reading to its effect on picks."""
     faults: tuple[Fault, ...] = ()
+    cancels: Cancels = NO_CANCELS
 
     def arrivals(self, trace: Trace) -> Trace:
         """Return the trace with the job's copies, rate and jitter."""
@@ -61,7 +63,7 @@ class Job:
         jitter = self.jitter_seconds
         if jitter is None:
             jitter = MOONCAKE_STEP_SECONDS if trace.coarse else 0.0
-        return trace.at_rate(self.rate, self.seed, jitter)
+        return trace.at_rate(self.rate, self.seed, jitter).impatient(*self.cancels, self.seed)
 
     def engine(self, block_tokens: int) -> EngineConfig:
         """Return what each replica is, for a trace with blocks of this size."""

@@ -1,8 +1,8 @@
 """One replay: a trace, a policy and simulated engines on one virtual clock.
 
-Four kinds of events happen, in the order of their times: requests arrive and go where the policy says,
-engines give first tokens and end requests, the policy's timers ring, and engines fail and recover. The times
-of all are in a heap, so the loop goes from one event to the next; nothing waits.
+Five kinds of events happen, in the order of their times: requests arrive and go where the policy says,
+engines give first tokens and end requests, clients leave, the policy's timers ring, and engines fail and
+recover. The times of all are in a heap, so the loop goes from one event to the next; nothing waits.
 
 Requests meet a fault as behind Envoy with Warmroute's default retries, which repeat nothing that an engine
 may have begun: a refused connection is tried elsewhere, twice at most, and a request that is open at an
@@ -12,6 +12,7 @@ engine when that goes away fails.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ ATTEMPTS: Final = 3
 _FAULT: Final = 0
 _TIMER: Final = 1
 _ENGINE: Final = 2
+_LEAVE: Final = 3
 _IDLE_SECONDS: Final = 60.0
 """Of a fleet without requests, of which only the last half is replayed: pages and windows are at rest."""
 
@@ -44,7 +46,7 @@ class _Sent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The results by request, in the order of arrival. Times in seconds; NaN for requests that failed."""
+    """The results by request, in the order of arrival. Times in seconds; NaN without a whole answer."""
 
     policy: str
     at: NDArray[np.float64]
@@ -52,12 +54,14 @@ class Outcome(NamedTuple):
     ttft: NDArray[np.float64]
     e2e: NDArray[np.float64]
     alone: NDArray[np.float64]
-    """Time to first token on an idle, cold replica; also of requests that failed."""
+    """Time to first token on an idle, cold replica; also without an answer."""
     tpot: NDArray[np.float64]
     """By output token after the first; NaN: there was one only."""
     prompt_tokens: NDArray[np.float64]
     cached_tokens: NDArray[np.float64]
     failed: NDArray[np.bool_]
+    cancelled: NDArray[np.bool_]
+    """Whether the client left before the end."""
     busy_seconds: NDArray[np.float64]
     """By engine: seconds in which a step ran."""
     engine_tokens: NDArray[Any]
@@ -100,6 +104,7 @@ class _Run:
         self._faults = faults
         self._open: dict[Handle, int] = {}
         """Number by request that an engine has."""
+        self._cancelled = set[int]()
         self._follows: dict[int, list[int]] = {}
         for number, request in enumerate(requests):
             if request.after >= 0:
@@ -130,6 +135,8 @@ class _Run:
             heappop(self._heap)
             if kind == _FAULT:
                 self._change(self._faults[number], at, begins=bool(version))
+            elif kind == _LEAVE:
+                self._cancel(version, number, at)
             elif version == self._engines[number].wake:
                 self._report(number, at)
                 self._wake(number)
@@ -163,6 +170,8 @@ class _Run:
         self._report(index, at)
         handle = self._engines[index].model.submit(prompt, at)
         self._open[handle] = number
+        if isfinite(request.patience):
+            heappush(self._heap, (at + request.patience, _LEAVE, number, len(self.sent)))
         self.sent.append(_Sent(handle, index))
         self._wake(index)
 
@@ -181,6 +190,18 @@ class _Run:
                     engine.model.abort(handle, now)
                     self._fail(self._open.pop(handle), now)
         self._wake(fault.replica)
+
+    def _cancel(self, place: int, number: int, now: float) -> None:
+        """End a request whose client leaves, unless it has ended."""
+        handle, index = self.sent[place]
+        self._report(index, now)
+        if self._open.pop(handle, None) is not None:
+            self._engines[index].model.abort(handle, now)
+            self._engines[index].metrics.on_aborted()
+            self._cancelled.add(place)
+            self._policy.cancelled(number, now)
+            self._end(number, now, now)
+        self._wake(index)
 
     def _wake(self, index: int) -> None:
         engine = self._engines[index]
@@ -214,8 +235,9 @@ class _Run:
     def outcome(self, config: EngineConfig) -> Outcome:
         """Return the results."""
         handles = [sent.handle for sent in self.sent]
-        failed = np.array([handle.state is not State.FINISHED for handle in handles])
-        answered = ~failed
+        answered = np.array([handle.state is State.FINISHED for handle in handles])
+        cancelled = np.zeros(len(handles), np.bool_)
+        cancelled[[*self._cancelled]] = True
         at = np.array([handle.arrived_at for handle in handles])
         first = np.where(answered, np.array([handle.first_token_at for handle in handles], float), np.nan)
         ends = np.where(answered, np.array([handle.finished_at for handle in handles], float), np.nan)
@@ -239,7 +261,8 @@ class _Run:
             tpot=tpot,
             prompt_tokens=prompts,
             cached_tokens=cached,
-            failed=failed,
+            failed=~answered & ~cancelled,
+            cancelled=cancelled,
             busy_seconds=np.array([engine.busy_seconds for engine in self._engines]),
             engine_tokens=np.bincount(where, weights=work, minlength=len(self._engines)),
             seconds=float(np.nanmax(ends, initial=at[-1]) - at[0]),

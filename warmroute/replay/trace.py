@@ -12,6 +12,7 @@ import lzma
 import zlib
 from datetime import UTC, datetime
 from itertools import islice
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO, TypeVar, cast
@@ -73,6 +74,8 @@ class TraceRequest(NamedTuple):
     """Index of the request whose answer this one waits for; -1: none."""
     gap: float = 0.0
     """Seconds between the end of that answer and this request."""
+    patience: float = inf
+    """Seconds until its client leaves, answer or not."""
 
 
 class Trace(NamedTuple):
@@ -115,6 +118,15 @@ class Trace(NamedTuple):
             for request in self.requests
         ]
         return self._replace(requests=_in_order(moved))
+
+    def impatient(self, share: float, seconds: float, seed: int) -> Trace:
+        """Return it with clients of this share of the requests that leave, each after up to `seconds`."""
+        draw = Random(f"impatient {seed}")
+        requests = tuple(
+            request._replace(patience=draw.uniform(0.0, seconds)) if draw.random() < share else request
+            for request in self.requests
+        )
+        return self._replace(requests=requests)
 
     def copies(self, count: int, seed: int) -> Trace:
         """Return `count` times the load: copies that share no prefix, each begun at another time."""

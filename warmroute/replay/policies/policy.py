@@ -70,6 +70,10 @@ class Policy(Protocol):
         """Note the end of a request without an answer, or with a part of one."""
         ...
 
+    def cancelled(self, number: int, now: float, /) -> None:
+        """Note that its client has left."""
+        ...
+
 
 class BlockIndex:
     """Who was sent which blocks: an LRU of as many blocks an engine as its cache has."""
@@ -188,6 +192,10 @@ class Observer:
     def failed(self, number: int, now: float) -> None:
         """Note its end without an answer."""
         self.finished(number, now)
+
+    def cancelled(self, number: int, now: float) -> None:
+        """Note its end by the client."""
+        self.failed(number, now)
 
     def _release(self, number: int) -> _Sent:
         sent = self._sent.pop(number)

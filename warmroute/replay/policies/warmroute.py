@@ -54,10 +54,10 @@ class Warmroute(Weights):
         director = self._directors[self.draw.randrange(len(self._directors))]
         body = HttpRequest(self._body(number, request), complete=True, attributes=_HEADERS)
         decision = director.pick(body, director.reader.read(body))
-        director.book(decision)
+        sent = director.book(decision)
         result = decision.result
         if result.endpoints:
-            self._tokens[number] = director, director.started(result.endpoints[0])
+            self._tokens[number] = director, director.started(result.endpoints[0], sent)
         ids = (
             (METADATA_PROMPT, result.prompt),
             (METADATA_REQUEST, result.request),

@@ -143,6 +143,10 @@ class Weights:
         """Write Envoy's access log with its flag for a connection that failed or broke."""
         self.log(number, now, "UF" if now == self._sent[number].at else "UC")
 
+    def cancelled(self, number: int, now: float) -> None:
+        """Write Envoy's access log with its flag for a client that left."""
+        self.log(number, now, "DC")
+
     def log(self, number: int, now: float, *flags: str) -> Finished:
         """Take the request's entry of the access log, and return it."""
         self.now = now
@@ -155,7 +159,7 @@ class Weights:
             started_at=sent.at,
             first_byte_seconds=sent.first_byte_seconds,
             duration_seconds=now - sent.at,
-            status=503 if flags and sent.first_byte_seconds is None else 200,
+            status=503 if {"UF", "UC"}.intersection(flags) and sent.first_byte_seconds is None else 200,
             flags=flags,
             attempts=sent.attempts,
             metadata=sent.picked.metadata,
