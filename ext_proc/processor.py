@@ -297,11 +297,12 @@ class RequestStream:
         """Apply a decision that is final: the replies are built."""
         processor, exchange = self._processor, self._exchange
         try:
+            sent = None
             if decision.request is not None:
-                processor.director.book(decision)
+                sent = processor.director.book(decision)
             # A stream that ends early would look like an idle, fast endpoint; unknown is better than wrong.
             if decision.result.endpoints and exchange.lasts:
-                self._token = processor.director.started(decision.result.endpoints[0])
+                self._token = processor.director.started(decision.result.endpoints[0], sent)
             processor.count(decision, self._seconds, streamed=exchange.streamed)
             request_id, cluster = request.request_id, request.cluster
             processor.decisions.note(

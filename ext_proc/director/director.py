@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ext_proc.kv.lookup import KvLookup, KvPrompt
     from ext_proc.pick import PoolState, Refusal, SchedulerProfile
+    from ext_proc.pick.first_token import SentRequest
     from ext_proc.pick.subset import Subset
     from ext_proc.prompt.decode import ParsedBody, Prompt
     from ext_proc.protocol.attributes import HttpRequest
@@ -134,15 +135,17 @@ class Director:
         view = self.view
         return 0.0 if view is None else view.sampling_ratio_floor
 
-    def started(self, address: str) -> Token:
-        """Count a request in flight to an endpoint."""
-        token = self.traffic.started(address)
+    def started(self, address: str, sent: SentRequest | None = None) -> Token:
+        """Count a request in flight to an endpoint; `sent` is what `book` returned for it."""
+        token = self.traffic.started(address, sent)
         self.pools.note_in_flight(address)
         return token
 
     def finished(self, token: Token) -> None:
         """Count a request as ended."""
         self.traffic.finished(token)
+        if token.sent is not None:
+            self.pools.note_end(token.address, token.sent)
         self.pools.note_in_flight(token.address)
 
     def answered(self, result: PickResult | None, address: str, *, refused: bool) -> None:
@@ -299,13 +302,13 @@ class Director:
                 matched[row] = min(warm, len(blocks))
         return matched
 
-    def book(self, decision: Decision) -> None:
-        """Apply a final decision to the state for later requests."""
+    def book(self, decision: Decision) -> SentRequest | None:
+        """Apply a final decision to the state for later requests; return what `started` gets."""
         request, result = decision.request, decision.result
         if request is None or (pool := self.pools.get(request.pool)) is None:
-            return
+            return None
         first, blocks, now = result.endpoints[0], request.blocks, request.now
-        total, seconds = pool.book(decision)
+        total, seconds, expected = pool.book(decision)
         self.traffic.picked(first, seconds)
         matched = request.matched.item(pool.shape.position[first])
         cached_bytes = matched * self.settings.ext_proc.pick.block_bytes
@@ -322,6 +325,7 @@ class Director:
             sent.session, sent.session_before = request.session_digest, request.session
             self.sessions.note(request.session_digest, first, now)
         self._record(sent)
+        return expected
 
     def _note_leading(self, request: PickRequest, address: str, matched: int) -> int:
         """Record the endpoint of a prompt's leading part, for the time after its blocks are forgotten.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ext_proc.director.accuracy import Accuracy
     from ext_proc.director.traffic import TrafficCounter
+    from ext_proc.pick.first_token import SentRequest
     from ext_proc.prefix.warmth import Warmth
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.endpoint import Membership
@@ -144,6 +145,12 @@ class Pools:
         pool = self._pool_of.get(address)
         if pool is not None:
             pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
+
+    def note_end(self, address: str, sent: SentRequest) -> None:
+        """Note the end of a request that `PoolState.book` has returned."""
+        pool = self._pool_of.get(address)
+        if pool is not None:
+            pool.ended(address, sent, self._clock())
 
     def put_off_trial(self, address: str) -> None:
         """Delay the trial of an endpoint that has just refused a request."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ext_proc.pick.first_token import SentRequest
+
 DURATIONS_KEPT: Final = 256
 """Newest finished requests per endpoint that count for the percentile."""
 _QUANTILE: Final = 0.99
@@ -26,10 +28,12 @@ _QUANTILE: Final = 0.99
 class Token:
     """One request in flight, until `TrafficCounter.finished`."""
 
-    __slots__ = ("ended", "endpoint", "started_at")
+    __slots__ = ("ended", "endpoint", "sent", "started_at")
 
-    def __init__(self, endpoint: _EndpointTraffic, started_at: float) -> None:
+    def __init__(self, endpoint: _EndpointTraffic, started_at: float, sent: SentRequest | None) -> None:
         self.endpoint = endpoint
+        self.sent = sent
+        """Its prediction; None: nothing was predicted."""
         self.started_at = started_at
         self.ended = False
 
@@ -97,11 +101,11 @@ class TrafficCounter:
         self.window_seconds = window_seconds
         self._by_address: dict[str, _EndpointTraffic] = {}
 
-    def started(self, address: str) -> Token:
+    def started(self, address: str, sent: SentRequest | None = None) -> Token:
         """Count a request towards an endpoint."""
         endpoint = self._endpoint(address)
         endpoint.started_total += 1
-        token = Token(endpoint, self._clock())
+        token = Token(endpoint, self._clock(), sent)
         endpoint.open[token] = None
         return token
 

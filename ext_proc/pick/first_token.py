@@ -5,6 +5,9 @@ they count their first tokens and the seconds to them, and they prefill in the o
 count has grown by since the last page belongs to our oldest requests there, one by one, or as a sum if there
 are several. Where others send requests too, nothing shows whose were counted, so nothing is compared.
 
+A client may leave before its first token. A request that ends before the predicted median has probably had
+none: it counts only for first tokens that no other request of ours can have had.
+
 A prompt of `length` tokens with `cold` ones to compute occupies an engine for
 
     own     = step + token * cold + pair * cold * (length - cold / 2)      the last product: mean context
@@ -79,11 +82,6 @@ _NOISE: Final = 0.1
 _ALIKE: Final = 0.25
 """Correlation of the errors of answers between two pages: they share steps and a queue."""
 _LEAST_ATTENTION: Final = 1e-12
-_MOST_P90: Final = 4.0
-"""In deviations: beyond it, answers do not fit. Requests without a first token (their clients left) shift the
-comparison of all later ones until they are overdue, and cold work would seem to cost nothing."""
-_LEAST_OF_PRIOR: Final = 0.5
-"""Of the prior, for token and pair, where answers do not fit."""
 _FARTHEST: Final = 256.0
 """Times the prior, either way: the bound of every coefficient."""
 ERRORS_KEPT: Final = 512
@@ -150,6 +148,8 @@ class FirstTokens:
         """First tokens and the sum of their times, as engines counted them last."""
         self._waiting: list[deque[SentRequest]] = [deque() for _ in range(size)]
         """Requests without a first token, the oldest first."""
+        self._doubtful: list[deque[SentRequest]] = [deque(maxlen=MOST_WAITING) for _ in range(size)]
+        """Those of them that ended before the predicted median, since the last page with first tokens."""
         self._errors: deque[float] = deque(maxlen=ERRORS_KEPT)
         """In deviations."""
         self._at: float | None = None
@@ -163,7 +163,9 @@ class FirstTokens:
         other._moments = moved(self._moments.T, sources).T
         other._slowness = moved(self._slowness, sources, 1.0)
         other._totals = moved(self._totals, sources, np.nan)
-        other._waiting = [self._waiting[row] if row >= 0 else deque() for row in sources.tolist()]
+        for row, source in enumerate(sources.tolist()):
+            if source >= 0:
+                other._waiting[row], other._doubtful[row] = self._waiting[source], self._doubtful[source]
         other._errors, other._at, other.quantiles = self._errors, self._at, self.quantiles
         return other
 
@@ -177,11 +179,21 @@ class FirstTokens:
         if len(waiting) > MOST_WAITING:
             waiting.popleft()
 
+    def ended(self, position: int, request: SentRequest, now: float) -> bool:
+        """Note a request's end; return whether it has probably had no first token."""
+        if now >= request.at + request.expected.median:
+            return False
+        if request in (waiting := self._waiting[position]):
+            waiting.remove(request)
+            self._doubtful[position].append(request)
+        return True
+
     def forget(self, position: int) -> None:
         """Forget an engine: another process may be another engine."""
         self._products[position] = self._moments[position] = 0.0
         self._slowness[position] = 1.0
         self._waiting[position].clear()
+        self._doubtful[position].clear()
 
     def learn(self, totals: NDArray[np.float64], alone: NDArray[np.bool_], now: float) -> Answers | None:
         """Compare what engines have counted since the last tick, and let older answers fade.
@@ -214,10 +226,12 @@ class FirstTokens:
         waiting = self._waiting[row]
         _drop_overdue(waiting, now)
         count, seconds = grown.tolist()
-        number = min(int(count), len(waiting))
+        doubtful = self._doubtful[row]
+        number = min(int(count), len(waiting) + len(doubtful))
         if not number:
             return None
-        requests = [waiting.popleft() for _ in range(number)]
+        requests = [(waiting or doubtful).popleft() for _ in range(number)]
+        doubtful.clear()
         *sums, variance, whole = (
             sum(column) for column in zip(*(each.facts for each in requests), strict=True)
         )
@@ -249,8 +263,6 @@ class FirstTokens:
         matrix = products.sum(axis=0) * prior[:, None] * prior + _PRIOR_MATRIX
         vector = (_median(before) / before) @ moments * prior + _OF_POOL**-2
         multiples = _clipped(np.linalg.solve(matrix, vector))
-        if self.quantiles[1] > _MOST_P90:
-            multiples[1:] = np.maximum(multiples[1:], _LEAST_OF_PRIOR)
         pool = prior * multiples
         by_counters, sure = 1.0 / (rates * token), _BETWEEN_ENDPOINTS**-2
         slowness = (moments @ pool + by_counters * sure) / (products @ pool @ pool + sure)

@@ -146,10 +146,11 @@ class PoolState:
             demand = self._demands[key] = Demand(WINDOW_SECONDS)
         return demand
 
-    def book(self, decision: Decision) -> tuple[float, float]:
+    def book(self, decision: Decision) -> tuple[float, float, SentRequest | None]:
         """Apply a decision that is final.
 
-        Return the requests for its model, this one included, and its seconds of prefill.
+        Return the requests for its model, this one included, its seconds of prefill, and what is to be
+        reported by `ended`; None: nothing.
         """
         request, first = decision.request, decision.result.endpoints[0]
         assert request is not None
@@ -160,7 +161,7 @@ class PoolState:
         demand.add(now)
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
         cold_bytes = work = length = float(request.text_bytes)
-        seconds, expected = decision.cold_seconds, decision.expected
+        seconds, expected, sent = decision.cold_seconds, decision.expected, None
         if (settings := self._settings) is not None:
             cold_bytes -= request.matched.item(row) * settings.block_bytes
             cost = settings.cost
@@ -168,14 +169,23 @@ class PoolState:
             pairs = cold * (length - cold_bytes / 2) / cost.bytes_per_token
             work = cold_bytes + cost.attention_per_token * cost.bytes_per_token * pairs
             if expected is not None:
-                self.backlog.first_tokens.sent(row, SentRequest(now, expected, cold, pairs))
+                sent = SentRequest(now, expected, cold, pairs)
+                self.backlog.first_tokens.sent(row, sent)
                 # Behind others it shares their steps.
                 seconds += expected.step * (min(1.0, cold / STEP_TOKENS) if expected.queue else 1.0)
         self.backlog.add(first, seconds, now, cold_bytes, cold_share, work)
         total = demand.at(now)
         if request.adapter:
             self.adapters.note(request.adapter, row, now, total)
-        return total, seconds
+        return total, seconds, sent
+
+    def ended(self, address: str, sent: SentRequest, now: float) -> None:
+        """Note the end of a request that was booked for an endpoint."""
+        row, backlog = self.shape.position[address], self.backlog
+        if backlog.first_tokens.ended(row, sent, now):
+            _, _, mean, _, queue, _, _ = sent.expected
+            # Those behind it wait no longer for the part of its prompt that is not computed.
+            backlog.free_at[row] -= min(mean - queue, sent.at + mean - now)
 
     def put_off_trial(self, address: str, now: float) -> None:
         """Let an endpoint that has just refused a request wait longer for its next trial."""

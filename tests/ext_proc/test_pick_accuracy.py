@@ -48,6 +48,28 @@ def test_engines_first_token_is_compared_with_the_prediction(
     assert value(world, "ttft_predictions_total", outcome=outcome) == 1.0
 
 
+def test_cancelled_request_has_no_first_token_and_no_work_ahead() -> None:
+    """The engine's next first token is that of the request behind it."""
+    world = World()
+    world.store.publish(view_at(world, 10.0, 5.0))
+    tokens = []
+    for words in (40_000, 400):
+        request = whole(chat("word " * words))
+        decision = world.director.pick(request, world.director.reader.read(request))
+        sent = world.director.book(decision)
+        tokens.append(world.director.started(decision.result.endpoints[0], sent))
+    (pool,) = world.director.pools
+    ahead = pool.backlog.free_at[0] - world.clock()
+    world.clock.now += ahead / 8
+    world.director.finished(tokens[0])
+    assert pool.backlog.free_at[0] - world.clock() < ahead / 8
+    assert sent is not None
+    world.store.publish(view_at(world, 11.0, 5.0 + sent.expected.median))
+    world.director.pools.follow()
+    assert value(world, "ttft_prediction_error_seconds_count", direction="late") == 1.0
+    assert value(world, "ttft_prediction_error_seconds_sum", direction="late") == pytest.approx(0.0)
+
+
 def test_cached_part_of_prompts_is_counted() -> None:
     world = World(view_of(pool_of(count=1)))
     text = "word " * 4000
