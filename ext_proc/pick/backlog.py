@@ -27,6 +27,8 @@ MOST_TIMES: Final = 4.0
 """Of the requests in the pool's median engine, and `MOST_MORE`: others' requests beyond that count as that.
 One absurd gauge would take the average a minute to forget."""
 MOST_MORE: Final = 16.0
+FULL_REUSE: Final = 0.25
+"""Mean share of prompts that is cached where they go: from it on, placement may cost all that it can."""
 UNCERTAIN: Final = 0.5
 """Requests: a gauge that still counts one of ours after its end proves no request of others."""
 MOST_ELSEWHERE: Final = 63 / 64
@@ -163,6 +165,15 @@ class Backlog:
         """Share of the pool's requests that other workers send, 0 to below 1."""
         both = self._ours + self._theirs
         return min(self._theirs / both, MOST_ELSEWHERE) if both > 0 else 0.0
+
+    @property
+    def apart_share(self) -> float:
+        """What equal placement in workers that know nothing of each other's picks is worth, 0 to 1.
+
+        It is the share of the others' requests, and less where recent prompts had hardly any reuse.
+        """
+        reuse = 1.0 - float(self.new_prefixes.sum()) / (float(self.recent_requests.sum()) + 1.0)
+        return self.elsewhere_share * min(1.0, reuse / FULL_REUSE)
 
     @property
     def delayed_per_second(self) -> float:

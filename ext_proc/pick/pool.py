@@ -122,7 +122,7 @@ class PoolState:
                     self.demand(model),
                     self._paces,
                     settings,
-                    0.0 if self._shared else self.backlog.elsewhere_share,
+                    0.0 if self._shared else self.backlog.apart_share,
                     _load_weight(settings) * settings.cost.in_flight_seconds,
                     self._quota if self._quota.active else None,
                 )

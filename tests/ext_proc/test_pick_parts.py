@@ -24,7 +24,7 @@ from ext_proc.pick import (
     Reason,
 )
 from ext_proc.pick.adapters import MOST, Adapters
-from ext_proc.pick.backlog import UNCERTAIN
+from ext_proc.pick.backlog import UNCERTAIN, Backlog
 from ext_proc.pick.context import FilterContext
 from ext_proc.pick.cost_terms import LEADING_BYTES, WORTH, CostTerm
 from ext_proc.pick.demand import Demand, priced_bytes, prices
@@ -252,6 +252,20 @@ def test_requests_beyond_our_counts_are_averaged() -> None:
         loads = [told(running=10), told(running=0)]
         state.refresh(columns_of(shape, loads), ONLY["decode_load"], NOW + tick / 2)
     assert once < 0.01 < 0.099 < scored(state, question(2))[0] + UNCERTAIN / 100
+
+
+def test_equal_placement_is_worth_nothing_without_reuse() -> None:
+    """Other workers send half of the requests."""
+    backlog = Backlog(("h:0", "h:1"))
+    backlog.in_flight[:] = 4.0
+    backlog.learn_others(np.full(2, 8.0), np.full(2, 4.0), NOW)
+    assert backlog.apart_share == pytest.approx(0.5), "nothing is known of reuse yet"
+    for _ in range(100):
+        backlog.add("h:0", 0.1, NOW, cold_share=1.0)
+    assert backlog.apart_share < 0.03
+    for _ in range(100):
+        backlog.add("h:0", 0.1, NOW, cold_share=0.3)
+    assert backlog.apart_share == pytest.approx(0.5)
 
 
 def test_absurd_gauge_is_soon_forgotten() -> None:
