@@ -88,6 +88,7 @@ class ExtProcServer:
                 registry,
                 clock,
                 Dialler.of(settings.control.address, control_tls, "tls.workers", certificates),
+                self._director.traffic.booked,
             )
             if follow
             else None

@@ -7,6 +7,7 @@ has connected again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from fleet.errors import PeerError
 from fleet.service.credentials import Dialler
 from fleet.service.reconnect import Options, Reconnector
 from fleet.service.serving import permitted_ping_seconds
+from fleet.token_bucket import TokenBucket
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
@@ -108,7 +110,10 @@ class Reports:
 
 
 def pause_seconds(endpoints: int) -> float:
-    """Return the pause between two looks at the traffic of this number of endpoints."""
+    """Return the pause between two looks at the traffic of this number of endpoints.
+
+    A pick is reported at once, if there were few within the last pauses, see `TokenBucket`.
+    """
     return min(REPORT_INTERVAL_SECONDS, max(_LEAST_REPORT_SECONDS, _REPORT_SECONDS_PER_ENDPOINT * endpoints))
 
 
@@ -124,7 +129,10 @@ class Follower:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         dialler: Dialler | None = None,
+        booked: asyncio.Event | None = None,
     ) -> None:
+        """`booked` is set at each pick: without it, picks wait for the next look at the traffic."""
+        self._booked = asyncio.Event() if booked is None else booked
         self._worker = worker
         self._store = store
         self._traffic = traffic
@@ -171,9 +179,18 @@ class Follower:
 
     async def _requests(self) -> AsyncIterator[control_pb2.FollowRequest]:
         yield control_pb2.FollowRequest(hello=control_pb2.Hello(worker=self._worker))
-        reports = Reports()
+        reports, bucket = Reports(), TokenBucket()
         while True:
+            self._booked.clear()
             traffic = list(self._traffic())
             if reports.starts(traffic, self._clock()):
                 yield encode_traffic(traffic)
-            await asyncio.sleep(pause_seconds(len(traffic)))
+            pause = pause_seconds(len(traffic))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._booked.wait()
+                    now = self._clock()
+                    at = bucket.at(now, pause)
+                    bucket.take(at, pause)
+                    # Picks of the same turn of the loop are in the same report.
+                    await asyncio.sleep(at - now)

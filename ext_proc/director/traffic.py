@@ -6,6 +6,7 @@ are still there. So a count falls only with the end of a request that raised it,
 
 from __future__ import annotations
 
+import asyncio
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -99,6 +100,8 @@ class TrafficCounter:
     def __init__(self, clock: Callable[[], float], window_seconds: float) -> None:
         self._clock = clock
         self.window_seconds = window_seconds
+        self.booked = asyncio.Event()
+        """Set at each pick; the reporter of traffic clears it."""
         self._by_address: dict[str, _EndpointTraffic] = {}
 
     def started(self, address: str, sent: SentRequest | None = None) -> Token:
@@ -110,7 +113,8 @@ class TrafficCounter:
         return token
 
     def picked(self, address: str, prefill_seconds: float) -> None:
-        """Add a pick's estimated prefill."""
+        """Add a pick's estimated prefill, and let it be reported."""
+        self.booked.set()
         self._endpoint(address).prefill_seconds += prefill_seconds
 
     def finished(self, token: Token) -> None:

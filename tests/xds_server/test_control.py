@@ -59,9 +59,12 @@ class Worker:
     store: FleetStore = field(default_factory=FleetStore)
     traffic: list[Traffic] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    booked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:
-        follower = Follower(self.address, self.name, self.store, lambda: self.traffic, self.registry)
+        follower = Follower(
+            self.address, self.name, self.store, lambda: self.traffic, self.registry, booked=self.booked
+        )
         self.task = asyncio.create_task(follower.run())
 
     async def stop(self) -> None:
@@ -139,6 +142,18 @@ async def test_a_worker_hears_of_the_others_requests_between_two_views(server: S
     assert server.store.view is VIEW, "no tick has published it"
     await first.stop()
     await second.stop()
+
+
+async def test_pick_is_reported_before_the_next_look(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ext_proc.follower.pause_seconds", lambda _endpoints: 3600.0)
+    server.store.publish(VIEW)
+    worker = Worker(server.address)
+    worker.start()
+    await until(lambda: worker.store.view is not None)
+    worker.traffic = [Traffic(A.address, 1, 1, 0, prefill_seconds_total=0.5)]
+    worker.booked.set()
+    await until(lambda: server.store.in_flight("other") == {A.address: 1})
+    await worker.stop()
 
 
 async def test_all_workers_receive_missed_requests_between_views(server: Server) -> None:

@@ -8,6 +8,7 @@ import uvloop
 
 from ext_proc.follower import REPORT_INTERVAL_SECONDS, Reports, pause_seconds
 from fleet.store import Traffic
+from fleet.token_bucket import BURST, TokenBucket
 from xds_server.control.pulse import Pulse, apart_seconds
 
 ADDRESS = "10.0.0.1:80"
@@ -29,28 +30,39 @@ def test_counts_of_large_fleets_are_sent_less_often() -> None:
     )
 
 
+def test_few_events_go_at_once_and_many_evenly_apart() -> None:
+    bucket, times = TokenBucket(), []
+    for _ in range(BURST + 3):
+        times.append(bucket.at(10.0, 0.5))
+        bucket.take(times[-1], 0.5)
+    assert times == [10.0] * BURST + [10.5, 11.0, 11.5]
+    assert bucket.at(60.0, 0.5) == 60.0
+
+
 async def test_simultaneous_reports_are_sent_once() -> None:
     pulse = Pulse()
-    for _ in range(5):
-        pulse.schedule(3600.0)
-    await pulse.beyond(0)
+    for beats in range(BURST):
+        for _ in range(5):
+            pulse.schedule(3600.0)
+        await pulse.beyond(beats)
     for _ in range(5):
         pulse.schedule(3600.0)
     # A timer that is due now goes off behind, or together with, a beat that is due already.
     passed = asyncio.Event()
     asyncio.get_running_loop().call_later(0, passed.set)
     await passed.wait()
-    assert pulse.beats == 1
+    assert pulse.beats == BURST
 
 
 async def test_urgent_counts_are_sent_sooner() -> None:
     pulse = Pulse()
-    pulse.schedule(0.0)
-    await pulse.beyond(0)
+    for beats in range(BURST):
+        pulse.schedule(3600.0)
+        await pulse.beyond(beats)
     pulse.schedule(3600.0)
     pulse.schedule(0.0)
     pulse.schedule(3600.0)
-    await asyncio.wait_for(pulse.beyond(1), 60)
+    await asyncio.wait_for(pulse.beyond(BURST), 60)
 
 
 async def test_a_beat_that_came_before_anybody_waited_is_not_lost() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -13,8 +15,10 @@ from ext_proc.follower import pause_seconds
 from ext_proc.protocol.attributes import HttpRequest
 from fleet.names import METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL
 from fleet.store import FleetStore
+from fleet.token_bucket import TokenBucket
 from warmroute.replay.policies.weights import Picked, Weights
 from warmroute.replay.trace import BYTES_PER_TOKEN, block_texts
+from xds_server.control.pulse import apart_seconds
 from xds_server.signals.passive.missed import missed_of
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "application/json"}
 
+REPORT_SECONDS: Final = 0.005
+"""From a worker's report to its effect on the others' picks."""
 _MOST_TEXTS: Final = 40_000
 """Blocks whose text is remembered: some 80 MB."""
 
@@ -41,6 +47,12 @@ class Warmroute(Weights):
         self._directors: list[Director] = []
         self._pause = pause_seconds(len(engines))
         """Between two reports of a worker."""
+        self._buckets = [TokenBucket() for _ in range(plan.workers)]
+        self._beats, self._apart = TokenBucket(), apart_seconds(len(engines), plan.workers)
+        """Of xds_server, which sends what workers report."""
+        self._reported_at = [-inf] * plan.workers
+        self._reports: list[tuple[float, int]] = []
+        """A heap of reports of picks that are on their way: when they arrive, and the worker."""
         super().__init__(engines, plan)
         self.name = "warmroute"
         self._directors = [
@@ -51,13 +63,22 @@ class Warmroute(Weights):
 
     def pick(self, number: int, request: TraceRequest) -> Picked:
         """Pick, as a worker does."""
-        director = self._directors[self.draw.randrange(len(self._directors))]
+        while self._reports and self._reports[0][0] <= self.now:
+            self._report(heappop(self._reports)[1])
+        worker = self.draw.randrange(len(self._directors))
+        director = self._directors[worker]
         body = HttpRequest(self._body(number, request), complete=True, attributes=_HEADERS)
         decision = director.pick(body, director.reader.read(body))
         sent = director.book(decision)
         result = decision.result
         if result.endpoints:
             self._tokens[number] = director, director.started(result.endpoints[0], sent)
+            if self.plan.workers > 1 and not any(each == worker for _, each in self._reports):
+                at = self._buckets[worker].at(self.now, self._pause)
+                self._buckets[worker].take(at, self._pause)
+                beat_at = self._beats.at(at, self._apart)
+                self._beats.take(beat_at, self._apart)
+                heappush(self._reports, (beat_at + REPORT_SECONDS, worker))
         ids = (
             (METADATA_PROMPT, result.prompt),
             (METADATA_REQUEST, result.request),
@@ -83,14 +104,22 @@ class Warmroute(Weights):
         return [*super().timers(), *(self._pause * (number + 1) / workers for number in range(workers))]
 
     def ring(self, number: int, now: float) -> float:
-        """Let a worker report, and receive the others' reports."""
+        """Let a worker report that has not done so for a pause."""
         worker = number - len(self._engines) - 1
         if worker < 0:
             return super().ring(number, now)
         self.now = now
+        if now >= self._reported_at[worker] + self._pause:
+            self._report(worker)
+        return self._reported_at[worker] + self._pause
+
+    def _report(self, worker: int) -> None:
+        """Let a worker report, and the others receive it."""
+        self._reported_at[worker] = self.now
         self.path.store.report(str(worker), self._directors[worker].traffic.snapshot())
-        self._publish(worker, self._view)
-        return now + self._pause
+        for each in range(self.plan.workers):
+            if each != worker:
+                self._publish(each, self._view)
 
     def tick(self, now: float) -> None:
         """Pass the view on to the workers as well."""
