@@ -11,16 +11,12 @@ import sys
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from warmroute.demo import report
 from warmroute.demo.excerpt import excerpt
 from warmroute.demo.scenario import KNEE_PER_ENGINE, KV_TOKENS, LOAD, SPEED_UP
-from warmroute.replay.policies import POLICIES
-from warmroute.replay.policies.policy import Plan
-from warmroute.replay.run import replay
-from warmroute.simulator.fits import timing
-from warmroute.simulator.model import EngineConfig
+from warmroute.replay.figures import figures
+from warmroute.replay.job import Job, replay_job
+from warmroute.replay.sweep import highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +25,10 @@ COMPARED: Final = ("round_robin", "power_of_two", "least_request", "warmroute")
 """`power_of_two` is Envoy's LEAST_REQUEST as the demo runs it; `least_request` scans all engines."""
 ENGINES: Final = 4
 FACTOR: Final = 3.0
-STEP: Final = 1.05
+PRECISION: Final = 0.05
 REQUESTS: Final = 1_000
 IDLE_RATE: Final = 1.0
-FIRST_RATE: Final = 20.0
+FIRST_RATE: Final = 30.0
 GAIN: Final = 1.3
 """The least factor wanted between the knees of Warmroute and of round robin."""
 
@@ -40,24 +36,16 @@ GAIN: Final = 1.3
 def ttft_p90(policy: str, rate: float, seed: int, requests: int = REQUESTS) -> float:
     """Replay the demo's requests at `rate` a second; return the 90th percentile in seconds."""
     trace = excerpt(rate, requests / rate, seed)
-    config = EngineConfig(
-        timing=timing().faster(SPEED_UP),
-        num_blocks=KV_TOKENS // trace.block_tokens,
-        block_tokens=trace.block_tokens,
-        report_tokens=False,
-    )
-    plan = Plan(config, seed, 1)
-    outcome = replay(trace, lambda engines: POLICIES[policy](engines, plan), config, ENGINES)
-    return float(np.percentile(outcome.ttft, 90))
+    job = Job(policy, seed, ENGINES, speed_up=SPEED_UP, kv_tokens=KV_TOKENS, jitter_seconds=0.0)
+    return figures(replay_job(trace, job), job.limits).ttft_p90
 
 
 def knee(policy: str, seeds: Sequence[int]) -> float:
-    """Return the knee in requests a second, within a factor of `STEP`."""
+    """Return the knee in requests a second, within `PRECISION`."""
     limit = FACTOR * ttft_p90(policy, IDLE_RATE, seeds[0], REQUESTS // 3)
-    rate = FIRST_RATE
-    while fmean(ttft_p90(policy, rate * STEP, seed) for seed in seeds) <= limit:
-        rate *= STEP
-    return rate
+    return highest(
+        lambda rate: fmean(ttft_p90(policy, rate, seed) for seed in seeds) <= limit, FIRST_RATE, PRECISION
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,12 +21,11 @@ from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_clus
 from warmroute.demo.cpu import CpuMeter
 from warmroute.demo.load import LoadRun
 from warmroute.demo.stats import percentile
+from warmroute.replay.job import Job
 from warmroute.replay.policies import POLICIES
 from warmroute.replay.policies.policy import Plan
 from warmroute.replay.run import replay
 from warmroute.replay.trace import BYTES_PER_TOKEN, block_texts
-from warmroute.simulator.fits import timing
-from warmroute.simulator.model import EngineConfig
 from warmroute.simulator.workload import Message, Turn
 
 if TYPE_CHECKING:
@@ -78,13 +77,8 @@ def open_trace(requests: int) -> Trace:
 
 def replayed(trace: Trace, router: str, seed: int) -> Figures:
     """Replay in virtual time."""
-    config = EngineConfig(
-        timing=timing().faster(ENGINE.speed_up),
-        num_blocks=ENGINE.blocks,
-        block_tokens=ENGINE.block_tokens,
-        max_num_seqs=ENGINE.max_num_seqs,
-        report_tokens=False,
-    )
+    job = Job(router, speed_up=ENGINE.speed_up, kv_tokens=ENGINE.blocks * ENGINE.block_tokens)
+    config = replace(job.engine(ENGINE.block_tokens), max_num_seqs=ENGINE.max_num_seqs)
     plan = Plan(config, seed)
     outcome = replay(trace, lambda engines: POLICIES[router](engines, plan), config, ENGINES)
     ttft, e2e = np.percentile(outcome.ttft, (50, 90)), np.percentile(outcome.e2e, 90)

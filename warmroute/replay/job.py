@@ -44,6 +44,8 @@ class Job:
     """Of ext_proc."""
     gpu: str = DEFAULT_FIT
     """Name of the engines' timing."""
+    speed_up: float = 1.0
+    """How many times as fast the engines are."""
     kv_tokens: int = 700_000
     """Of each engine's KV cache."""
     limits: Limits = field(default_factory=Limits)
@@ -68,7 +70,7 @@ class Job:
     def engine(self, block_tokens: int) -> EngineConfig:
         """Return what each replica is, for a trace with blocks of this size."""
         return EngineConfig(
-            timing=timing(self.gpu),
+            timing=timing(self.gpu).faster(self.speed_up),
             num_blocks=max(1, self.kv_tokens // block_tokens),
             block_tokens=block_tokens,
             report_tokens=False,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from warmroute.replay.figures import Figures
     from warmroute.replay.job import Job
+    from warmroute.replay.run import Outcome
     from warmroute.replay.trace import Trace
 
 KNEE_FACTOR: Final = 2.0
@@ -42,29 +43,46 @@ class Knee(NamedTuple):
     """At that rate."""
 
 
+def highest(within: Callable[[float], bool], rate: float, precision: float = PRECISION) -> float:
+    """Return the highest rate that is within a limit, exact to `precision`; 0 if none is.
+
+    It bisects the rate's logarithm, and begins at `rate`.
+    """
+    low, high = 0.0, inf
+    while high > low * (1 + precision) and LEAST_RATE <= rate <= LARGEST_RATE:
+        if within(rate):
+            low = rate
+        else:
+            high = rate
+        rate = low * 2 if high == inf else sqrt(low * high) if low else high / 2
+    return low
+
+
+def limit_seconds(outcome: Outcome, factor: float) -> float:
+    """Return the limit of the p90 of the time to first token: the same for all policies."""
+    return factor * float(np.percentile(outcome.alone, 90))
+
+
 def knee(
     trace: Trace,
     job: Job,
     factor: float = KNEE_FACTOR,
     on_request: Callable[[int], None] = lambda _count: None,
 ) -> Knee:
-    """Search by bisection over the rate's logarithm, from `job.rate`.
+    """Search for the highest rate within the limit, from `job.rate`.
 
     `on_request` gets the number of requests that the replay under way has sent so far.
     """
-    low, high, rate = 0.0, inf, job.rate
-    best: Knee | None = None
-    while True:
+    tried: dict[float, Knee] = {}
+
+    def within(rate: float) -> bool:
         outcome = replay_job(trace, replace(job, rate=rate), on_request)
-        limit = factor * float(np.percentile(outcome.alone, 90))
-        tried = Knee(rate, limit, figures(outcome, job.limits))
-        if tried.figures.ttft_p90 <= limit:
-            low, best = rate, tried
-        else:
-            high = rate
-        rate = low * 2 if high == inf else sqrt(low * high) if low else high / 2
-        if high <= low * (1 + PRECISION) or not LEAST_RATE <= rate <= LARGEST_RATE:
-            return best or tried._replace(rate=0.0)
+        limit = limit_seconds(outcome, factor)
+        tried[rate] = Knee(rate, limit, figures(outcome, job.limits))
+        return tried[rate].figures.ttft_p90 <= limit
+
+    rate = highest(within, job.rate)
+    return tried[rate] if rate else tried[min(tried)]._replace(rate=0.0)
 
 
 def run_sweep(job: Job, factor: float) -> Knee:
