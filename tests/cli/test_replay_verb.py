@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,7 +84,11 @@ def test_sweep_has_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_json_has_every_figure_and_interval(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(trace), "--replicas", "2", "--seeds", "2", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert set(result) == {"trace", "requests", "ideal_hit_ratio", "policies"}
+    assert set(result) == {
+        *("trace", "requests", "parameters", "ideal_hit_ratio", "load", "warnings", "policies")
+    }
+    assert result["parameters"]["replicas"] == result["parameters"]["seeds"] == 2
+    assert result["warnings"] == []
     assert result["requests"] == 40
     assert set(result["policies"]) == {"round_robin", "least_request", "warmroute"}
     figures = result["policies"]["warmroute"]
@@ -100,6 +105,18 @@ def test_failures_are_shown(trace: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert " failed " in capsys.readouterr().out
     assert main(["replay", str(trace), "--replicas", "1", "--policy", "smg"]) == 0
     assert " failed " not in capsys.readouterr().out
+
+
+def test_overload_and_late_fault_are_said(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--replicas", "1", "--policy", "smg", "--rate", "200", "--fail", "9e3:0:5"]
+    assert main(["replay", str(trace), *arguments]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Warning: past the knee" in text
+    assert "): smg. There queues grow" in text
+    assert "Warning: --fail at 9000 s has no effect" in text
+    load = re.search(r"The prompts alone take (\d+)% of the replicas' time without any cache", text)
+    assert load is not None
+    assert int(load[1]) > 100
 
 
 def test_sample_comes_along(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +144,8 @@ def test_plot_is_drawn(trace: Path, tmp_path: Path) -> None:
         (["--signal-delay", "-1"], "--signal-delay is -1.0; allowed: 0 to 60"),
         (["--jitter", "-1"], "--jitter is -1.0; allowed: 0 to 1e+06"),
         (["--fail", "1:8:1"], "--fail names replica 8; allowed: 0 to 7"),
+        (["--copies", "50001"], "of 40 requests; allowed: up to 50,000, for 2,000,000 requests in all"),
+        (["--cancel", "2:1"], "--cancel is '2:1'; allowed: SHARE:SECONDS"),
         (["--fail", "soon"], "--fail is 'soon'; allowed: AT:REPLICA:SECONDS[:KIND]"),
         (["--plot", "x.gif"], "--plot is x.gif; allowed: a file that ends in .png or .svg"),
         (["--sweep", "--plot", "x.png"], "--plot is of one rate"),

@@ -12,6 +12,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -20,16 +21,17 @@ from warmroute.cli.view.replay_table import figure_table, knee_table
 from warmroute.replay import plot, sweep
 from warmroute.replay.fault import NO_CANCELS, SLOW_FACTOR, cancels_of, check_faults, fault_of
 from warmroute.replay.figures import Limits, figures, interval, over_seeds
-from warmroute.replay.job import Job, begin_process, check_fits, run_whole_job
+from warmroute.replay.job import Job, begin_process, check_copies, check_fits, run_whole_job
 from warmroute.replay.policies import POLICIES, REFERENCES
 from warmroute.replay.trace import FORMATS, SAMPLE, read_trace
 from warmroute.simulator.fits import fit_names
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from warmroute.replay.figures import Interval
+    from warmroute.replay.run import Outcome
     from warmroute.replay.trace import Trace
 
 T = TypeVar("T")
@@ -203,6 +205,7 @@ def run(args: argparse.Namespace) -> int:
     )
     check_faults(job.faults, args.replicas)
     trace = read_trace(args.trace, args.format, args.most)
+    check_copies(trace, job.copies)
     check_fits(trace, job)
     policies = tuple(POLICIES) if args.compare else tuple(dict.fromkeys(args.policy or _POLICIES))
     jobs = [
@@ -231,16 +234,49 @@ def _replay(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None
         first = {policy: each[0] for policy, each in _by_policy(jobs, outcomes).items()}
         plot.draw(first, title, args.plot, jobs[0].faults)
     ideal = trace.ideal_hit_ratio
+    load = _load(outcomes[0], args.replicas)
+    warnings = [*_past_the_knee(args.knee_factor, outcomes[0], results), *_late_faults(jobs[0], outcomes)]
     if args.json:
-        _print_json(trace, {"ideal_hit_ratio": ideal, "policies": _plain(results)})
+        content = {"ideal_hit_ratio": ideal, "load": load, "warnings": warnings, "policies": _plain(results)}
+        _print_json(args, trace, jobs[0], content)
         return
     console = Console()
     console.print(
         f"{title} ({args.gpu}, {args.kv_tokens:,} KV tokens each). One endless cache for all would have"
-        f" {ideal:.1%} hits."
+        f" {ideal:.1%} hits. The prompts alone take {load:.0%} of the replicas' time without any cache, and"
+        f" {load * (1 - ideal):.0%} with that one."
     )
     console.print(figure_table(results, console.width))
     console.print(_LEGEND + _references(results), style="dim")
+    for warning in warnings:
+        console.print(f"Warning: {warning}", style="yellow")
+
+
+def _load(outcome: Outcome, replicas: int) -> float:
+    """Return the prefill of all prompts without a cache, as a share of the replicas' time until the last."""
+    return float(outcome.alone.sum() / (replicas * max(float(np.ptp(outcome.at)), 1e-9)))
+
+
+def _past_the_knee(
+    factor: float, outcome: Outcome, results: Mapping[str, Mapping[str, Interval]]
+) -> Iterator[str]:
+    """Name the policies that do not keep up."""
+    limit = sweep.limit_seconds(outcome, factor)
+    past = [policy for policy, result in results.items() if not result["ttft_p90"].mean <= limit]
+    if past:
+        yield (
+            f"past the knee (TTFT p90 above {limit:.2f} s, {factor:g} times that of requests alone):"
+            f" {', '.join(past)}. There queues grow as long as the load lasts, so figures depend on the"
+            " trace's length. A lower --rate avoids it, --sweep finds each knee."
+        )
+
+
+def _late_faults(job: Job, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Name the faults that no replay has reached."""
+    end = max(float(outcome.at[0]) + outcome.seconds for outcome in outcomes)
+    for fault in job.faults:
+        if fault.at >= end:
+            yield f"--fail at {fault.at:g} s has no effect: the last request ends at {end:.0f} s."
 
 
 def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
@@ -259,7 +295,7 @@ def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
     }
     limit = next(iter(knees.values()))[0].limit_seconds
     if args.json:
-        _print_json(trace, {"limit_ttft_p90_seconds": limit, "knees": _plain(results)})
+        _print_json(args, trace, jobs[0], {"limit_ttft_p90_seconds": limit, "knees": _plain(results)})
         return
     console = Console()
     console.print(
@@ -321,8 +357,26 @@ def _by_policy(jobs: Sequence[Job], results: Sequence[T]) -> dict[str, list[T]]:
     return grouped
 
 
-def _print_json(trace: Trace, content: Mapping[str, Any]) -> None:
-    print(json.dumps({"trace": trace.name, "requests": len(trace.requests), **content}))
+def _print_json(args: argparse.Namespace, trace: Trace, job: Job, content: Mapping[str, Any]) -> None:
+    parameters = {
+        "rate": job.rate,
+        "copies": job.copies,
+        "seeds": args.seeds,
+        "replicas": job.replicas,
+        "workers": job.workers,
+        "gpu": job.gpu,
+        "kv_tokens": job.kv_tokens,
+        "jitter_seconds": job.jitter_seconds,
+        "scrape_seconds": job.scrape_seconds,
+        "signal_delay_seconds": job.signal_delay_seconds,
+        "faults": [fault._asdict() for fault in job.faults],
+        "cancels": job.cancels._asdict(),
+    }
+    print(
+        json.dumps(
+            {"trace": trace.name, "requests": len(trace.requests), "parameters": parameters, **content}
+        )
+    )
 
 
 def _plain(results: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, dict[str, float | None]]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _COPY_SEED: Final = 1_000_003
 """Copies of one seed begin elsewhere than those of the next."""
 _COUNT_STEP: Final = 64
+MAX_REQUESTS: Final = 2_000_000
+"""Of all copies of a trace: some gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,18 @@ def replay_job(trace: Trace, job: Job, on_request: Callable[[int], None] = lambd
     plan = Plan(config, job.seed, job.workers, job.scrape_seconds, job.signal_delay_seconds, trace.requests)
     policy = POLICIES[job.policy]
     return replay(trace, lambda engines: policy(engines, plan), config, job.replicas, on_request, job.faults)
+
+
+def check_copies(trace: Trace, copies: int) -> None:
+    """Check the number of requests of all copies.
+
+    Raises:
+        TraceError: they are too many.
+    """
+    requests = len(trace.requests)
+    if copies > 1 and copies * requests > MAX_REQUESTS:
+        allowed = f"{max(1, MAX_REQUESTS // requests):,}, for {MAX_REQUESTS:,} requests in all"
+        raise TraceError(f"--copies is {copies:,}, of {requests:,} requests; allowed: up to {allowed}")
 
 
 def check_fits(trace: Trace, job: Job) -> None:
