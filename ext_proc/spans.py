@@ -88,6 +88,7 @@ def end(span: Span, decision: Decision, seconds: float, request_id: str) -> None
                 "warmroute.cost_seconds": entry.cost,
                 "warmroute.wait_seconds": entry.wait_seconds,
                 "warmroute.cold_seconds": entry.cold_seconds,
+                "warmroute.price_seconds": entry.price_seconds,
                 "warmroute.penalty_seconds": entry.penalty_seconds,
                 "warmroute.matched_blocks": entry.matched_blocks,
             },

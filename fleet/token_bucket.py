@@ -10,7 +10,7 @@ BURST: Final = 4
 
 
 class TokenBucket:
-    """The times of one stream of events, each of which takes a token. Pure; times are in seconds.
+    """The times of one stream of events, each with a token. Pure; times are in seconds.
 
     A token comes every `apart_seconds`, up to `BURST`.
     """
@@ -18,7 +18,7 @@ class TokenBucket:
     def __init__(self) -> None:
         self._tokens = float(BURST)
         self._at = -inf
-        """The last event, behind which so many tokens were left."""
+        """When the last event went, with `_tokens` left."""
 
     def at(self, now: float, apart_seconds: float) -> float:
         """Return when the next event may go, `now` or later."""

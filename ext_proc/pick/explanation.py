@@ -33,7 +33,7 @@ def comparison(
     if request.explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
-    matched, cold, _, queue, load, _ = forecast
+    matched, cold, priced, queue, load, _ = forecast
     return tuple(
         [
             Considered(
@@ -41,6 +41,7 @@ def comparison(
                 cost.item(position),
                 queue.item(position) + load.item(position),
                 cold.item(position),
+                priced.item(position) - cold.item(position),
                 fixed.item(position),
                 matched.item(position),
                 None if terms is None else {name: part.item(position) for name, part in terms.items()},

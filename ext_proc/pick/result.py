@@ -108,6 +108,8 @@ class Considered(NamedTuple):
     """Prefill ahead, and the delay by requests in flight."""
     cold_seconds: float
     """Prefill of the part of the prompt that it does not hold."""
+    price_seconds: float
+    """What the price of cold work adds to that, for the requests that it delays."""
     penalty_seconds: float
     """The part of the cost that is the same for every prompt: a weighted sum of cost terms."""
     matched_blocks: int

@@ -215,6 +215,29 @@ def test_a_traced_pick_shows_each_cost_term_by_its_name() -> None:
     assert not [line for line in lines if "other terms" in line]
 
 
+def test_price_of_cold_work_has_its_own_name() -> None:
+    compared = {"address": "a:1", "cost": 0.47, "wait_seconds": 0.07, "cold_seconds": 0.1}
+    compared |= {"price_seconds": 0.28, "penalty_seconds": 0.0, "matched_blocks": 7}
+    lines = explained({"picks": [{**PICK, "considered": [compared]}]})
+    heading = next(line for line in lines if line.split()[0] == "compared")
+    assert "= wait + cold + price + penalty + other terms" in " ".join(heading.split())
+    (row,) = [line for line in lines if line.split()[0] == "a:1"]
+    assert row.split()[7:9] == ["0.28", "s"]
+
+
+def test_terms_below_a_tenth_of_the_difference_are_summed_up() -> None:
+    terms = {"first_token": 0.2, "trust": 0.01, "session": 0.02}
+    compared = [
+        {"address": "a:1", "cost": 0.23, "terms": terms},
+        {"address": "b:1", "cost": 0.7, "terms": {"first_token": 0.6, "trust": 0.05, "session": 0.05}},
+    ]
+    lines = explained({"picks": [{**PICK, "considered": compared}]})
+    heading = next(line for line in lines if line.split()[0] == "compared")
+    assert " ".join(heading.split()) == "compared cost = first token + others"
+    (row,) = [line for line in lines if line.split()[0] == "b:1"]
+    assert row.split() == ["b:1", "0.7", "s", "0.6", "s", "0.1", "s"]
+
+
 def test_why_no_pick() -> None:
     entry = {"request": "r", "pool": None, "reason": "not_json", "endpoint": None, "considered": []}
     assert explained({"picks": [entry]}) == ["request r went by weights, without a pick: not_json"]

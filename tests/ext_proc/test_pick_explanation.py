@@ -47,7 +47,7 @@ def test_endpoint_is_named_with_the_parts_of_its_cost() -> None:
 
     forecast = Forecast(np.full(COUNT, 5), column(3.0), column(9.0), column(1.0), column(2.5), price=3.0)
     (compared,) = comparison(ADDRESSES, [4], scored(forecast, explain=False), column(4.0))
-    assert compared == Considered(ADDRESSES[4], COST[4], 3.5, 3.0, 4.0, 5)
+    assert compared == Considered(ADDRESSES[4], COST[4], 3.5, 3.0, 6.0, 4.0, 5)
 
 
 def test_explained_endpoint_is_named_with_its_cost_terms() -> None:

@@ -269,10 +269,10 @@ def test_equal_placement_is_worth_nothing_without_reuse() -> None:
 
 
 def test_absurd_gauge_is_soon_forgotten() -> None:
-    usual = [told(running=4)] * 3
-    state = state_of(usual, ONLY["decode_load"])
+    usual, absurd = (Load(running=Signal(value, NOW, "x")) for value in (4.0, 1e9))
+    state = state_of([usual] * 3, ONLY["decode_load"])
     for tick in range(1, 40):
-        loads = [told(running=1e9), *usual[1:]] if tick == 1 else usual
+        loads = [absurd if tick == 1 else usual, usual, usual]
         state.refresh(columns_of(state.shape, loads), ONLY["decode_load"], NOW + tick / 2)
     first, *others = scored(state, question(3))
     assert first == pytest.approx(others[0], rel=0.1)

@@ -158,8 +158,8 @@ def test_decisions_are_remembered_by_request_and_endpoint() -> None:
     assert older["at"] == "2023-11-14T22:13:20.000+00:00"
     assert [entry["address"] for entry in older["considered"]] == [chosen, *older["fallbacks"]]
     assert older["considered"][0].keys() == {
-        "address", "cost", "wait_seconds", "cold_seconds", "penalty_seconds", "matched_blocks",
-        "terms",
+        "address", "cost", "wait_seconds", "cold_seconds", "price_seconds", "penalty_seconds",
+        "matched_blocks", "terms",
     }  # fmt: skip
     assert older["trace"] is None
     assert stage.service.decisions.view(Query(request="one"))["picks"] == [older]

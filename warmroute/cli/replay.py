@@ -175,7 +175,7 @@ def _fleet_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--cancel",
         metavar="SHARE:SECONDS",
-        help="clients of this share of the requests leave, each after up to so many seconds",
+        help="clients of this share of the requests leave, each within these seconds",
     )
 
 

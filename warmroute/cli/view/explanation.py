@@ -35,7 +35,11 @@ _CHANGE_FIELDS: Final = _WEIGHT_FIELDS | {"at", "before"}
 _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
 """Inputs of the weight strategies."""
-_TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
+_TERMS: Final = ("wait_seconds", "cold_seconds", "price_seconds", "penalty_seconds")
+_MATTERS: Final = 0.1
+"""Of the difference between the costs: what a cost term must make up to be named."""
+_HIDDEN: Final = frozenset(("price_seconds", "penalty_seconds", "terms"))
+"""Of an endpoint whose cost terms are shown: their parts are among them."""
 _REST: Final = "+ other terms_seconds"
 _CALLED: Final = {"pick_seconds": "decided in"}
 
@@ -219,7 +223,7 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
     considered = _by_term(compared) or [_in_parts(parts) for parts in compared]
     yield from _table("compared", considered, chosen, columns)
     if any(_REST in parts for parts in considered):
-        yield f"{_INDENT}the lowest cost wins; other terms: weights, prices and what depends on the prompt"
+        yield f"{_INDENT}the lowest cost wins; other terms: weights, and what else depends on the prompt"
         yield f"{_INDENT}(each cost term is shown by its name for a traced request)"
     for name, value in entry.items():
         if name not in _PICK_FIELDS and value is not None:
@@ -229,18 +233,29 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
 def _by_term(compared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Endpoints with their cost by cost term, in seconds; empty when a server sent no terms.
 
-    Terms that are 0 for all endpoints are left out.
+    Terms that make no difference to speak of are summed up as others; those that are 0 are left out.
     """
     terms = [entry["terms"] for entry in compared if isinstance(entry.get("terms"), dict)]
     if not terms or len(terms) < len(compared):
         return []
     names = list(dict.fromkeys(key for part in terms for key in part))
-    names = [name for name in names if any(number(part.get(name)) != 0.0 for part in terms)]
+    costs = [number(entry.get("cost")) or 0.0 for entry in compared]
+    least = _MATTERS * (max(costs) - min(costs))
+    columns: dict[str, list[float]] = {}
+    others = [0.0] * len(terms)
+    for name in names:
+        column = [number(part.get(name)) or 0.0 for part in terms]
+        if any(column) and max(column) - min(column) >= least:
+            columns[name] = column
+        else:
+            others = [sum(pair) for pair in zip(others, column, strict=True)]
+    if any(others):
+        columns["others"] = others
     return [
         {"address": entry.get("address"), "cost_seconds": entry.get("cost")}
-        | {f"{'+' if at else '='} {name}_seconds": part.get(name, 0.0) for at, name in enumerate(names)}
-        | {key: value for key, value in entry.items() if key not in {"cost", "penalty_seconds", "terms"}}
-        for entry, part in zip(compared, terms, strict=True)
+        | {f"{'+' if at else '='} {name}_seconds": columns[name][row] for at, name in enumerate(columns)}
+        | {key: value for key, value in entry.items() if key not in {"cost", *_HIDDEN}}
+        for row, entry in enumerate(compared)
     ]
 
 
@@ -248,12 +263,13 @@ def _in_parts(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A compared endpoint with the parts of its cost, which add up, in seconds."""
     entry = {name: value for name, value in entry.items() if name != "terms"}
     cost = number(entry.get("cost"))
-    terms = [number(entry.get(name)) for name in _TERMS]
+    names = [name for name in _TERMS if name in entry]
+    terms = [number(entry[name]) for name in names]
     known_terms = [term for term in terms if term is not None]
-    if cost is None or len(known_terms) < len(terms):
+    if cost is None or len(known_terms) < len(terms) or "penalty_seconds" not in names:
         return dict(entry)
     terms_by_name = {"address": entry.get("address"), "cost_seconds": cost}
-    terms_by_name |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
+    terms_by_name |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(names)}
     terms_by_name[_REST] = cost - sum(known_terms)
     return terms_by_name | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
 
