@@ -126,8 +126,8 @@ class Chats:
 
     def __init__(self, size: int, seed: int = 7) -> None:
         draw = random.Random(seed)
-        self._system = _prose(draw, size // 4)
-        self._histories = [[_prose(draw, size // 8) for _ in range(5)] for _ in range(CONVERSATIONS)]
+        self._system = prose(draw, size // 4)
+        self._histories = [[prose(draw, size // 8) for _ in range(5)] for _ in range(CONVERSATIONS)]
         self._draw, self._next = draw, 0
 
     def body(self) -> bytes:
@@ -141,7 +141,8 @@ class Chats:
         return json.dumps({"model": "m", "temperature": 0.2, "messages": messages, "stream": True}).encode()
 
 
-def _prose(draw: random.Random, size: int) -> str:
+def prose(draw: random.Random, size: int) -> str:
+    """Return text of a size, with quotes and line ends in it."""
     words = (
         "the",
         "cache",
