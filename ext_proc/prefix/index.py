@@ -7,6 +7,7 @@ blocks, whatever the number of endpoints. `Recency` keeps each endpoint's order 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from itertools import compress
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.prefix.recency import Recency
-from ext_proc.prefix.table import RESERVED, BlockTable, key_of
+from ext_proc.prefix.table import RESERVED, BlockTable, key_of, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,8 @@ _AT_ONCE: Final = 96
 """Blocks from which on changing them in arrays is faster than one by one."""
 _FEW: Final = 16
 """Holders of a level that are set fastest one after the other."""
+_MOST_MASKS: Final = 128
+"""Sets of more holders that are kept as arrays."""
 _EXACT: Final = 64
 """Blocks of one prompt that are looked up before the answer gets coarser: some ten changes of holders."""
 _SLACK_SHIFT: Final = 7
@@ -154,19 +157,21 @@ class PrefixIndex:
         up to a 32nd of the prompt too low.
         """
         levels: list[tuple[int, int]] = []
-        if not blocks or not (number := self._number(blocks[0])):
+        get = self._table.get
+        if not blocks or not (number := get(key_of(blocks[0]))):
             return levels
-        masks, low, alive = self._sets.masks, 0, self._sets.masks[number]
-        ahead, lookups, coarse = [(len(blocks) - 1, self._number(blocks[-1]))], 0, len(blocks) >> 5
-        while ahead:
-            high, other = ahead[-1]
+        masks, low, alive, lookups = self._sets.masks, 0, self._sets.masks[number], 0
+        high, other, coarse = len(blocks) - 1, get(key_of(blocks[-1])), len(blocks) >> 5
+        ahead: list[tuple[int, int]] = []
+        while True:
             if other == number:
                 low = high
-                ahead.pop()
             elif high - low > 1 and (lookups < _EXACT or high - low > coarse):
-                middle = low + high >> 1
+                ahead.append((high, other))
+                high = low + high >> 1
+                other = get(block if (block := blocks[high]) >= RESERVED else key_of(block))
                 lookups += 1
-                ahead.append((middle, self._number(blocks[middle])))
+                continue
             else:
                 still = alive & masks[other]
                 if gone := (alive ^ still) & self._alive:
@@ -174,7 +179,9 @@ class PrefixIndex:
                 if not still:
                     return levels
                 low, number, alive = high, other, still
-                ahead.pop()
+            if not ahead:
+                break
+            high, other = ahead.pop()
         if alive := alive & self._alive:
             levels.append((len(blocks), alive))
         return levels
@@ -187,14 +194,13 @@ class PrefixIndex:
         if self._forgotten:
             self._sweep()
         endpoint = self._endpoint(address)
-        kept = blocks[: endpoint.limit]
+        kept = blocks if len(blocks) <= endpoint.limit else blocks[: endpoint.limit]
         if not kept:
             return 0
-        fresh = endpoint.recency.touch(kept)
-        if fresh.size:
-            self._add(fresh, endpoint)
-            self._evict(endpoint)
-        return int(fresh.size)
+        new = self._add(kept, endpoint)
+        endpoint.recency.touch(kept, new)
+        self._evict(endpoint)
+        return new
 
     def take_back(self, address: str, blocks: Sequence[int], kept: int) -> None:
         """Note that `address` holds no more than the `kept` leading ones of `blocks`.
@@ -244,9 +250,6 @@ class PrefixIndex:
         endpoint = self._endpoints.get(address)
         return -1 if endpoint is None else endpoint.slot
 
-    def _number(self, block: int) -> int:
-        return self._table.get(block if block >= RESERVED else key_of(block))
-
     def _endpoint(self, address: str) -> _Endpoint:
         endpoint = self._endpoints.get(address)
         if endpoint is None:
@@ -279,24 +282,32 @@ class PrefixIndex:
             self._free.append(endpoint.slot)
             self._sets.unpin(endpoint.alone)
 
-    def _add(self, hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
-        """Add an endpoint to the holders of blocks."""
+    def _add(self, chain: Sequence[int], endpoint: _Endpoint) -> int:
+        """Add an endpoint to the holders of a prompt's blocks; return how many it did not hold."""
         table, sets, alone, bit = self._table, self._sets, endpoint.alone, endpoint.bit
-        before = len(table)
-        if hashes.size < _AT_ONCE:
-            for block in hashes.tolist():
-                if old := table.claim(block, alone):
-                    number = sets.number(sets.masks[old] | bit)
-                    if number != old:
-                        table.put(block, number)
-                        sets.move(old, number, 1)
-        else:
+        before, masks, new = len(table), sets.masks, 0
+        if len(chain) >= _AT_ONCE and not masks[table.get(key_of(chain[-_AT_ONCE]))] & bit:
+            begin = bisect_left(chain, True, key=lambda block: not masks[table.get(key_of(block))] & bit)
+            hashes = keys_of(chain[begin:])
             slots = table.find(hashes)
             there = slots >= 0
             self._change(np.unique(slots[there]), bit, 0)
             # No prompt names a block twice, but a peer may; that must not upset the count.
             table.put_new(np.unique(hashes[~there]), alone)
+            new = hashes.size
+        else:
+            # An endpoint that holds a block holds all before it.
+            for block in reversed(chain):
+                key = block if block >= RESERVED else key_of(block)
+                if old := table.claim(key, alone):
+                    if (mask := masks[old]) & bit:
+                        break
+                    number = sets.number(mask | bit)
+                    table.put(key, number)
+                    sets.move(old, number, 1)
+                new += 1
         sets.move(0, alone, len(table) - before)
+        return new
 
     def _remove(self, hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
         """Take an endpoint from the holders of blocks; a block without holders goes."""
@@ -350,6 +361,8 @@ class DepthColumn:
         self._in_order = False
         """Whether the endpoints' slots are the first ones, in the same order."""
         self._generation = -1
+        self._holders: dict[int, NDArray[np.bool_]] = {}
+        """By mask, for the slots at this generation."""
 
     def matched(self, blocks: Sequence[int]) -> NDArray[np.int64]:
         """Return the number of leading blocks of `blocks` at each endpoint, in their order."""
@@ -358,6 +371,7 @@ class DepthColumn:
             self._slots = np.array([index.slot(address) for address in self._addresses], np.intp)
             self._in_order = bool((self._slots == np.arange(self._slots.size)).all())
             self._generation = index.generation
+            self._holders.clear()
         # Endpoints without a slot read the last entry, which stays 0.
         depths = np.zeros(index.slots + 1, np.int64)
         for depth, mask in index.levels(blocks):
@@ -367,7 +381,14 @@ class DepthColumn:
                     depths[slot] = depth
                     mask ^= 1 << slot
             else:
-                octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
-                holders = np.unpackbits(np.frombuffer(octets, np.uint8), bitorder="little")
-                np.putmask(depths[: holders.size], holders[: depths.size].view(np.bool_), depth)
+                holders = self._holders.get(mask)
+                depths[self._holders_of(mask, depths.size) if holders is None else holders] = depth
         return depths[: self._slots.size] if self._in_order else depths[self._slots]
+
+    def _holders_of(self, mask: int, size: int) -> NDArray[np.bool_]:
+        if len(self._holders) >= _MOST_MASKS:
+            self._holders.clear()
+        octets = np.frombuffer(mask.to_bytes((size + 7) // 8, "little"), np.uint8)
+        holders = np.unpackbits(octets, count=size, bitorder="little").view(np.bool_)
+        self._holders[mask] = holders
+        return holders

@@ -356,6 +356,6 @@ def key_of(block: int) -> int:
 def keys_of(blocks: Sequence[int]) -> NDArray[np.uint64]:
     """Return the keys of many hashes."""
     keys = np.fromiter(blocks, np.uint64, len(blocks))
-    if keys.size and keys.min() < RESERVED:
+    if keys.size and keys.item(keys.argmin()) < RESERVED:
         keys[keys < RESERVED] += np.uint64(_SHIFT)
     return keys
