@@ -22,7 +22,7 @@ from ext_proc.pick.cost_terms import LEADING_BYTES
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.request import WINDOW_SECONDS, RecentCounts
 from ext_proc.pick.subset import subset
-from ext_proc.prefix.leading import leading_key, leading_mark
+from ext_proc.prefix.leading import leading_mark
 from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
@@ -260,7 +260,10 @@ class Director:
         matched = self._matched(pool, blocks, kv)
         # Taking positions costs less than computing the values.
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
-        key = leading_key(text, identity, LEADING_BYTES) if blocks and not edges[1] else b""
+        mark = 0
+        if blocks and not edges[1]:
+            block_bytes = self.settings.ext_proc.pick.block_bytes
+            mark, _ = leading_mark(text, identity, blocks, block_bytes, LEADING_BYTES)
         session = session_digest(
             reader.session(request.attributes) or prompt.session, pool.shape.name, tenant
         )
@@ -274,8 +277,8 @@ class Director:
             counts=RecentCounts(warmth, now),
             session=self.sessions.endpoint(session, now) if session else "",
             adapter=_adapter(pool, model, prompt.adapter),
-            leading_key=key,
-            earlier_holders=warmth.leading.holders(key) if key else (),
+            leading_mark=mark,
+            earlier_holders=warmth.leading.holders(mark) if mark else (),
             edges=edges,
             prompt=blocks[-1] if blocks else leading_hash,
             refused_by=self._refusals.by(digest, now),
@@ -330,17 +333,16 @@ class Director:
     def _note_leading(self, request: PickRequest, address: str, matched: int) -> int:
         """Record the endpoint of a prompt's leading part, for the time after its blocks are forgotten.
 
-        It is recorded if no endpoint had any of it (`leading_key`), or `address` has all of it. Return the
+        It is recorded if no endpoint had any of it (`leading_mark`), or `address` has all of it. Return the
         mark of a new part, otherwise 0.
         """
+        if request.leading_mark:
+            self.warmth.leading.record(request.leading_mark, address)
+            return request.leading_mark
         block_bytes = self.settings.ext_proc.pick.block_bytes
         mark, whole = leading_mark(request.text, request.identity, request.blocks, block_bytes, LEADING_BYTES)
-        if request.leading_key:
-            self.warmth.leading.record(request.leading_key, address, mark)
-            return mark
-        if matched >= max(whole, 1) and self.warmth.leading.touch(mark, address):
-            key = leading_key(request.text, request.identity, LEADING_BYTES)
-            self.warmth.leading.record(key, address, mark, again=True)
+        if matched >= max(whole, 1):
+            self.warmth.leading.record(mark, address, in_use=True)
         return 0
 
     def _record(self, sent: SentPrompt) -> None:

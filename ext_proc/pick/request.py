@@ -65,8 +65,8 @@ class PickRequest(msgspec.Struct, frozen=True):
     """The endpoint of the session's last request; empty: none is known."""
     adapter: str = ""
     """What an engine may have to load first; empty: nothing."""
-    leading_key: bytes = b""
-    """Digest of the leading part of a prompt of a block or more, if no endpoint holds any of it."""
+    leading_mark: int = 0
+    """Of the leading part of a prompt of a block or more, if no endpoint holds any of it; otherwise 0."""
     earlier_holders: Sequence[str] = ()
     """Endpoints that had that part some time ago."""
     edges: tuple[int, int] | None = None

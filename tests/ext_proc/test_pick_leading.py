@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from ext_proc.director import director as module
 from ext_proc.pick import PickRequest, Reason
-from ext_proc.prefix.leading import leading_key
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
+
+if TYPE_CHECKING:
+    import pytest
 
 HOT = "You are a helpful assistant. " * 400
 
@@ -40,20 +39,6 @@ def asked(world: World, text: str, monkeypatch: pytest.MonkeyPatch) -> PickReque
     return questions[0]
 
 
-@pytest.fixture
-def digests(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Every key that is made."""
-    keys: list[bytes] = []
-    make = leading_key
-
-    def noted(*given: Any) -> Any:
-        keys.append(make(*given))
-        return keys[-1]
-
-    monkeypatch.setattr(module, "leading_key", noted)
-    return keys
-
-
 def test_who_was_warm_is_known_when_all_blocks_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     world = made()
     picks = [world.route(whole(chat(HOT))) for _ in range(3)]
@@ -63,23 +48,6 @@ def test_who_was_warm_is_known_when_all_blocks_are_gone(monkeypatch: pytest.Monk
     question = asked(world, HOT, monkeypatch)
     assert question.edges == (0, 0)
     assert question.earlier_holders[:1] == (home,)
-
-
-def test_a_prompt_in_use_takes_a_digest_once(digests: list[bytes]) -> None:
-    """Once when nobody had it, and once when it comes again: not with each request that finds it warm."""
-    world = made()
-    for number in range(50):
-        world.route(whole(chat(f"{HOT} {number}")))
-    assert 1 <= len(digests) <= 2
-    assert len(set(digests)) == 1
-
-
-def test_prompts_that_share_less_than_the_leading_part_take_none(digests: list[bytes]) -> None:
-    """Their own leading parts come once: the first of them is cold, the others are warm up to there."""
-    world = made()
-    for number in range(50):
-        world.route(whole(chat(f"{HOT[:1000]} {number} {HOT}")))
-    assert len(digests) == 1
 
 
 def test_a_restarted_engine_had_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

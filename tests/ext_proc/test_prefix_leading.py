@@ -6,32 +6,15 @@ import random
 
 import pytest
 
-from ext_proc.prefix.leading import AgeingFilter, LeadingMap, leading_key, leading_mark
+from ext_proc.prefix.leading import AgeingFilter, LeadingMap, leading_mark
 from ext_proc.prompt.blocks import block_hashes
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 draw = random.Random(6)
 
 
-def key() -> bytes:
-    return draw.randbytes(32)
-
-
-def test_a_key_tells_identity_and_leading_bytes_apart() -> None:
-    keys = {
-        leading_key(b"hello", b"model"),
-        leading_key(b"hello", b"other"),
-        leading_key(b"hullo", b"model"),
-        leading_key(b"lhello", b"mode"),
-        leading_key(b"", b"modelhello"),
-    }
-    assert len(keys) == 5
-    assert {len(part) for part in keys} == {32}
-
-
-def test_what_follows_the_leading_bytes_does_not_count() -> None:
-    assert leading_key(b"abcd" + b"x", b"m", 4) == leading_key(b"abcd" + b"y", b"m", 4)
-    assert leading_key(b"abc", b"m", 4) != leading_key(b"abcd", b"m", 4)
+def key() -> int:
+    return draw.randrange(1, 2**64)
 
 
 def test_who_had_it_is_known_from_the_second_time_on() -> None:
@@ -101,57 +84,51 @@ def mark_of(text: bytes, identity: bytes = b"m", block_bytes: int = 16, leading_
 
 
 @pytest.mark.parametrize("block_bytes", [16, 24, 64, 100])
-def test_marks_are_equal_where_keys_are(block_bytes: int) -> None:
+def test_marks_are_equal_where_leading_parts_are(block_bytes: int) -> None:
     """However blocks lie in the leading part, and where a prompt ends before it does."""
     texts = [bytes([65 + n]) * 30 + b"b" * (size - 30) for size in (120, 130, 64, 60, 40) for n in range(2)]
     texts += [texts[0][:63] + b"x" + texts[0][64:], texts[0][:70], texts[0][:50] + b"y" * 70]
     pairs = {
-        (mark_of(text, identity, block_bytes), leading_key(text, identity, 64))
+        (mark_of(text, identity, block_bytes), (text[:64], identity))
         for text in texts
         for identity in (b"m", b"n")
         if len(text) >= block_bytes
     }
-    assert len({mark for mark, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) >= 4
+    assert len({mark for mark, _ in pairs}) == len({part for _, part in pairs}) == len(pairs) >= 4
     assert 0 not in {mark for mark, _ in pairs}
 
 
-def test_part_in_use_is_recorded_then_known_by_its_mark() -> None:
+def test_part_in_use_is_recorded_at_once() -> None:
     leading, one = LeadingMap(endpoints_each=2), key()
-    assert leading.touch(7, A)
-    leading.record(one, A, 7, again=True)
+    leading.record(one, A, in_use=True)
     assert leading.holders(one) == (A,)
-    assert not any(leading.touch(7, address) for address in (A, B, B, C))
+    for address in (A, B, B, C):
+        leading.record(one, address, in_use=True)
     assert leading.holders(one) == (C, B)
     leading.forget(C)
     assert leading.holders(one) == (B,)
-    assert not leading.touch(7, C)
+    leading.record(one, C, in_use=True)
     assert leading.holders(one) == (C, B)
 
 
-def test_a_part_in_use_stays_and_marks_go_with_their_parts() -> None:
+def test_a_part_in_use_stays() -> None:
     leading, hot = LeadingMap(entries=10), key()
-    leading.record(hot, A, 1, again=True)
-    for mark in range(2, 500):
-        leading.record(key(), B, mark, again=True)
-        assert not leading.touch(1, A)
+    for _ in range(500):
+        leading.record(hot, A, in_use=True)
+        leading.record(key(), B, in_use=True)
     assert leading.holders(hot) == (A,)
-    assert len(leading) == len(leading._marked) == 10
-    leading.record(hot, A, 1000)
-    assert len(leading._marked) == 10, "a part has one mark"
-    assert not leading.touch(1000, A)
+    assert len(leading) == 10
 
 
-def test_of_more_parts_in_use_than_fit_few_are_recorded_anew() -> None:
-    """Keys are made for those only, not with each request."""
-    leading = LeadingMap(entries=100)
-    records = 0
+def test_of_more_parts_in_use_than_fit_most_stay() -> None:
+    """They would push each other out: none would be found."""
+    leading, marks, hits = LeadingMap(entries=100), [key() for _ in range(200)], 0
     for number in range(4000):
-        mark = number % 200 + 1
-        if leading.touch(mark, A):
-            records += 1
-            leading.record(key(), A, mark, again=True)
-    assert 100 < records < 4000 / 4
-    assert len(leading) == len(leading._marked) == 100
+        mark = marks[number % 200]
+        hits += mark in leading._parts
+        leading.record(mark, A, in_use=True)
+    assert hits > 4000 / 4
+    assert len(leading) == 100
 
 
 def test_the_filter_knows_the_last_keys_and_forgets_older_ones() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.prefix.index import DepthColumn, PrefixIndex
-from ext_proc.prefix.leading import leading_key
 from ext_proc.prefix.warmth import Warmth
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
@@ -101,13 +100,12 @@ def test_the_grace_counts_from_when_it_left() -> None:
 def test_an_engine_that_restarted_is_forgotten_at_once() -> None:
     warmth = Warmth(10)
     warmth.keep([A, B], 0.0)
-    key = leading_key(b"hello", b"m")
     for address in (A, A, B):
         warmth.record(address, [1, 2])
-        warmth.leading.record(key, address)
+        warmth.leading.record(7, address)
     warmth.forget(A)
     assert warmth.index.matched([1, 2]) == {B: 2}
-    assert warmth.leading.holders(key) == (B,)
+    assert warmth.leading.holders(7) == (B,)
     assert warmth.expire(1e9) == []
 
 
