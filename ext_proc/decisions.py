@@ -10,6 +10,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from ext_proc.protocol.attributes import MAX_ID_CHARS
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def _shown(entry: _Entry) -> dict[str, Any]:
         "matched_share": result.matched_share if result.endpoints else None,
         "expected_seconds": result.expected_seconds,
         "candidates": entry.candidates,
-        "considered": [considered._asdict() for considered in entry.considered],
+        "considered": [msgspec.structs.asdict(considered) for considered in entry.considered],
         "prefix": result.prefix or None,
         "pick_seconds": entry.seconds or None,
         "trace": entry.trace or None,

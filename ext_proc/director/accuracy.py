@@ -10,8 +10,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Histogram
+from prometheus_client.core import CounterMetricFamily
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from prometheus_client import CollectorRegistry
 
     from ext_proc.pick.first_token import Answers
@@ -36,16 +39,12 @@ class Accuracy:
             ["pool", "outcome"],
             registry=registry,
         )
-        prompts = Counter(
-            "warmroute_picked_prompt_bytes",
-            "Prompts of picks, by what the picked endpoint is predicted to have cached",
-            ["pool", "part"],
-            registry=registry,
-        )
         # Look-ups of labels cost on the hot path. Pools come from the settings, so they are few.
         self._errors = cache(errors.labels)
         self._predicted = cache(predicted.labels)
-        self._prompts = cache(prompts.labels)
+        self._prompts: dict[str, list[int]] = {}
+        """By pool the cached and the cold bytes of prompts: plain numbers, because each pick adds to both."""
+        registry.register(self)
 
     def answered(self, pool: str, answers: Answers) -> None:
         """Count the comparisons of one tick."""
@@ -57,5 +56,20 @@ class Accuracy:
         """Count a prompt."""
         # Settings may have changed since the pick, and counters refuse numbers below 0.
         cached_bytes = min(cached_bytes, text_bytes)
-        self._prompts(pool, "cached").inc(cached_bytes)
-        self._prompts(pool, "cold").inc(text_bytes - cached_bytes)
+        prompts = self._prompts.get(pool)
+        if prompts is None:
+            prompts = self._prompts[pool] = [0, 0]
+        prompts[0] += cached_bytes
+        prompts[1] += text_bytes - cached_bytes
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the bytes of prompts, for the registry."""
+        family = CounterMetricFamily(
+            "warmroute_picked_prompt_bytes",
+            "Prompts of picks, by what the picked endpoint is predicted to have cached",
+            labels=["pool", "part"],
+        )
+        for pool, (cached, cold) in self._prompts.items():
+            family.add_metric([pool, "cached"], cached)
+            family.add_metric([pool, "cold"], cold)
+        yield family

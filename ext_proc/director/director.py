@@ -20,7 +20,7 @@ from ext_proc.director.traffic import Token, TrafficCounter
 from ext_proc.pick import Decision, PickRequest, PickResult, Reason
 from ext_proc.pick.cost_terms import LEADING_BYTES
 from ext_proc.pick.demand import LOOK_BACK
-from ext_proc.pick.request import WINDOW_SECONDS, RecentCounts
+from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
 from ext_proc.prefix.leading import leading_mark
 from ext_proc.prefix.warmth import Warmth
@@ -138,7 +138,7 @@ class Director:
     def started(self, address: str, sent: SentRequest | None = None) -> Token:
         """Count a request in flight to an endpoint; `sent` is what `book` returned for it."""
         token = self.traffic.started(address, sent)
-        self.pools.note_in_flight(address)
+        self.pools.note_in_flight(address, token.started_at)
         return token
 
     def finished(self, token: Token) -> None:
@@ -274,7 +274,7 @@ class Director:
             matched,
             now,
             explain=explain,
-            counts=RecentCounts(warmth, now),
+            popularity=warmth.popularity,
             session=self.sessions.endpoint(session, now) if session else "",
             adapter=_adapter(pool, model, prompt.adapter),
             leading_mark=mark,
@@ -319,7 +319,8 @@ class Director:
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
             look_back = LOOK_BACK * request.matched.size
-            self.warmth.popularity.count(blocks, now, {*(request.edges or ())}, total, look_back)
+            also = {*request.edges} if request.edges else ()
+            self.warmth.popularity.count(blocks, now, also, total, look_back)
             sent.mark = self._note_leading(request, first, matched)
         if request.kv_keys is not None and self._kv is not None:
             sent.kv_key = self._kv.view.expect(first, request.kv_keys)

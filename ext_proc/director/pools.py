@@ -140,11 +140,12 @@ class Pools:
         """Every endpoint."""
         return self._pool_of.keys()
 
-    def note_in_flight(self, address: str) -> None:
+    def note_in_flight(self, address: str, now: float | None = None) -> None:
         """Update the number of requests in flight to an endpoint."""
         pool = self._pool_of.get(address)
         if pool is not None:
-            pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
+            now = self._clock() if now is None else now
+            pool.backlog.set_in_flight(address, self._traffic.in_flight(address), now)
 
     def note_end(self, address: str, sent: SentRequest) -> None:
         """Note the end of a request that `PoolState.book` has returned."""

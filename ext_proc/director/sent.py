@@ -19,8 +19,9 @@ keeps its shared blocks as long as it is remembered; nothing older can be taken 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -35,8 +36,7 @@ AVOIDED_SECONDS: Final = 10.0
 MOST_REFUSED: Final = 4096
 
 
-@dataclass(slots=True, eq=False)
-class SentPrompt:
+class SentPrompt(msgspec.Struct, eq=False, gc=False):
     """One prompt that was sent to one endpoint."""
 
     address: str

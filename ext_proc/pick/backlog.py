@@ -5,6 +5,7 @@ Gauges are as old as the last scrape; only these counts spread a burst within on
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import exp
 from typing import TYPE_CHECKING, Final
 
@@ -70,11 +71,10 @@ class Backlog:
         """Recent requests to each endpoint: they decide between ties."""
         self.new_prefixes: NDArray[np.float64] = np.zeros(len(addresses))
         """Sum of the shares of these requests' prompts that were not cached there: new prefixes."""
-        self._sizes: NDArray[np.float64] = np.zeros((2, _SIZES))
-        """Requests to all endpoints and their cold seconds, by the power of two of their cold bytes.
-
-        They fade with `LOAD_SECONDS`.
-        """
+        self._sizes = [0.0] * _SIZES
+        """Requests to all endpoints by the power of two of cold bytes; they fade with `LOAD_SECONDS`."""
+        self._seconds = [0.0] * _SIZES
+        """Their cold seconds."""
         self._faded_at = -np.inf
         self._prefill_elsewhere: NDArray[np.float64] = np.full(len(addresses), np.nan)
         """As the other workers have reported it last; NaN: they do not."""
@@ -96,7 +96,7 @@ class Backlog:
         other = Backlog(addresses)
         other.mean_cold_seconds, other.trials_left = self.mean_cold_seconds, self.trials_left
         other._ours, other._theirs = self._ours, self._theirs
-        other._sizes = self._sizes
+        other._sizes, other._seconds = self._sizes, self._seconds
         other._others_at, other._faded_at = self._others_at, self._faded_at
         other.pace, other.prefill = self.pace.moved_to(sources), self.prefill.moved_to(sources)
         other.first_tokens = self.first_tokens.moved_to(sources)
@@ -151,7 +151,9 @@ class Backlog:
         kept = exp(-gap / RECENT_SECONDS)
         self.recent_requests *= kept
         self.new_prefixes *= kept
-        self._sizes *= exp(-gap / LOAD_SECONDS)
+        kept = exp(-gap / LOAD_SECONDS)
+        self._sizes = [requests * kept for requests in self._sizes]
+        self._seconds = [seconds * kept for seconds in self._seconds]
         self._faded_at = now
 
     @property
@@ -187,8 +189,8 @@ class Backlog:
         The last entry is of all requests. It is an endpoint's mean rate, other workers' requests included.
         """
         each = 1.0 / (LOAD_SECONDS * self.in_flight.size * (1.0 - self.elsewhere_share))
-        requests, seconds = (self._sizes.cumsum(axis=1) * each).tolist()
-        return [(0.0, 0.0), *zip(requests, seconds, strict=True)]
+        both = zip(accumulate(self._sizes), accumulate(self._seconds), strict=True)
+        return [(0.0, 0.0), *((requests * each, seconds * each) for requests, seconds in both)]
 
     def add(
         self,
@@ -206,9 +208,11 @@ class Backlog:
         position = self._position[address]
         self.recent_requests[position] += 1.0
         self.new_prefixes[position] += cold_share
-        self._sizes[:, power_of_two(cold_bytes)] += 1.0, cold_seconds
+        size = power_of_two(cold_bytes)
+        self._sizes[size] += 1.0
+        self._seconds[size] += cold_seconds
         self.prefill.note(position, cold_bytes, work)
-        self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
+        self.free_at[position] = max(now, self.free_at.item(position)) + cold_seconds
         mean = self.mean_cold_seconds
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)
 
@@ -217,9 +221,9 @@ class Backlog:
         position = self._position.get(address)
         if position is None:
             return
-        self.pace.note(position, int(self.in_flight[position]), count, now)
+        self.pace.note(position, int(self.in_flight.item(position)), count, now)
         self.in_flight[position] = count
-        if count + self._in_flight_elsewhere[position] <= 0:
+        if count + self._in_flight_elsewhere.item(position) <= 0:
             self.free_at[position] = -np.inf
 
 

@@ -29,8 +29,8 @@ WORTH: Final = 0.5
 LEADING_BYTES: Final = 4096
 """The beginning of a prompt that is remembered, see `ext_proc.prefix.leading`."""
 
-PromptSeconds: TypeAlias = "Callable[[PickRequest, Forecast], NDArray[np.float64] | None]"
-"""The seconds for one prompt, by candidate; None: this prompt makes no difference."""
+PromptSeconds: TypeAlias = "Callable[[PickRequest, Forecast], NDArray[np.float64] | tuple[int, float] | None]"
+"""The seconds for one prompt, by candidate, or one candidate with its seconds; None: no difference."""
 
 
 class CostTerm(NamedTuple):
@@ -65,20 +65,18 @@ def spare(context: TickContext) -> CostTerm:
         return CostTerm()
     shorter = context.backlog.shorter()
 
-    def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
+    def seconds(request: PickRequest, forecast: Forecast) -> tuple[int, float] | None:
         queue = forecast.queue
         first = int(queue.argmin())
         others = queue.copy()
         others[first] = np.inf
-        shortest, second = queue.item(first), others.min().item()
+        shortest, second = queue.item(first), others.item(others.argmin())
         cold_bytes = request.text_bytes - block_bytes * forecast.matched.item(first)
         requests, work = shorter[power_of_two(cold_bytes)]
         if second <= shortest or not work:
             return None
         gain = min(second - shortest, forecast.cold.item(first))
-        result = np.zeros(size)
-        result[first] = size * requests * gain * min(shortest + gain / 2, gain / (2 * size * work))
-        return result
+        return first, size * requests * gain * min(shortest + gain / 2, gain / (2 * size * work))
 
     return CostTerm(by_prompt=seconds)
 
@@ -104,14 +102,20 @@ def memory(context: TickContext) -> CostTerm:
     # Without a width, the cost is a step at `from`.
     slope = 1.0 / max(width, 1e-9)
     most_used, most_per_byte = used.max().item(), share_per_byte.max().item()
+    in_use, per_byte, per_block = (used - start) * slope, share_per_byte * slope, share_per_byte * -slope
+    per_block *= block_bytes
+    none, whole, at_whole = np.zeros(()), np.ones(()), np.array(cost.memory_pressure_seconds)
 
     def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
         if most_used + request.text_bytes * most_per_byte <= start:
             return None
-        cold_bytes = request.text_bytes - block_bytes * forecast.matched
-        beyond = (used + cold_bytes * share_per_byte - start) * slope
+        beyond = forecast.matched * per_block
+        beyond += per_byte * np.array(float(request.text_bytes))
+        beyond += in_use
         # np.clip takes twice as long for few numbers.
-        return cost.memory_pressure_seconds * np.minimum(np.maximum(beyond, 0.0), 1.0)
+        np.minimum(np.maximum(beyond, none, out=beyond), whole, out=beyond)
+        beyond *= at_whole
+        return beyond
 
     return CostTerm(by_prompt=seconds)
 
@@ -178,12 +182,10 @@ def session(context: TickContext) -> CostTerm:
     """The session's last endpoint costs bonus_seconds less: it keeps the session while that is cheap."""
     candidates, bonus = context.candidates, context.settings.sessions.bonus_seconds
 
-    def seconds(request: PickRequest, _forecast: Forecast) -> NDArray[np.float64] | None:
+    def seconds(request: PickRequest, _forecast: Forecast) -> tuple[int, float] | None:
         if not request.session or (place := candidates.place(request.session)) is None:
             return None
-        result = np.zeros(len(candidates.addresses))
-        result[place] = -bonus
-        return result
+        return place, -bonus
 
     return CostTerm(by_prompt=seconds)
 
@@ -230,7 +232,8 @@ class Costs:
     def __init__(self, context: TickContext, terms: Iterable[ScorerSettings]) -> None:
         self.fixed: NDArray[np.float64] = np.zeros(len(context.candidates.addresses))
         """The part that is equal for every prompt."""
-        self._by_prompt: list[tuple[float, PromptSeconds]] = []
+        self._by_prompt: list[tuple[NDArray[np.float64] | None, PromptSeconds]] = []
+        """Each with its weight, unless that is 1."""
         self._terms: dict[str, tuple[float, CostTerm]] = {}
         for entry in terms:
             if not entry.weight:
@@ -240,15 +243,20 @@ class Costs:
             if fixed is not None:
                 self.fixed = self.fixed + entry.weight * fixed
             if by_prompt is not None:
-                self._by_prompt.append((entry.weight, by_prompt))
+                self._by_prompt.append((None if entry.weight == 1.0 else np.array(entry.weight), by_prompt))
 
     def of(self, request: PickRequest, forecast: Forecast) -> NDArray[np.float64]:
         """Return the cost of a prompt on each candidate, in seconds."""
-        cost = self.fixed
+        cost = self.fixed.copy()
         for weight, by_prompt in self._by_prompt:
             seconds = by_prompt(request, forecast)
-            if seconds is not None:
-                cost = cost + (seconds if weight == 1.0 else weight * seconds)
+            if seconds is None:
+                continue
+            if isinstance(seconds, tuple):
+                place, at_place = seconds
+                cost[place] += at_place if weight is None else at_place * weight
+            else:
+                cost += seconds if weight is None else seconds * weight
         return cost
 
     def by_term(self, request: PickRequest, forecast: Forecast) -> dict[str, NDArray[np.float64]]:
@@ -259,6 +267,10 @@ class Costs:
         seconds: dict[str, NDArray[np.float64]] = {}
         for name, (weight, (fixed, by_prompt)) in self._terms.items():
             of_prompt = None if by_prompt is None else by_prompt(request, forecast)
+            if isinstance(of_prompt, tuple):
+                place, at_place = of_prompt
+                of_prompt = np.zeros(self.fixed.size)
+                of_prompt[place] = at_place
             parts = [part for part in (fixed, of_prompt) if part is not None]
             if parts:
                 seconds[name] = weight * np.sum(parts, axis=0)

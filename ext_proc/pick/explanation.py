@@ -29,11 +29,12 @@ def comparison(
 
     `fixed` is the part of the cost that is the same for every prompt; `terms` are the parts by cost term.
     """
-    request, forecast, cost = scored
+    request, forecast, cost = scored.request, scored.forecast, scored.cost
     if request.explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
-    matched, cold, priced, queue, load, _ = forecast
+    matched, cold, priced = forecast.matched, forecast.cold, forecast.priced
+    queue, load = forecast.queue, forecast.load
     return tuple(
         [
             Considered(

@@ -48,6 +48,7 @@ from collections import deque
 from math import exp, hypot, isnan, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from ext_proc.pick.rows import moved
@@ -92,7 +93,7 @@ _UNTIL_THEN: Final = (0.0, 1.28)
 """Those of a normal distribution."""
 
 
-class Expected(NamedTuple):
+class Expected(msgspec.Struct, frozen=True, gc=False):
     """A prediction for one endpoint, in seconds."""
 
     median: float
@@ -114,7 +115,7 @@ class Answers(NamedTuple):
     within_p90: NDArray[np.bool_]
 
 
-class SentRequest(NamedTuple):
+class SentRequest(msgspec.Struct, frozen=True, gc=False):
     """A request on its way to its first token."""
 
     at: float
@@ -128,8 +129,9 @@ class SentRequest(NamedTuple):
     @property
     def facts(self) -> tuple[float, ...]:
         """What can be added up: `x`, queue, mean, variance and deviation."""
-        _, _, mean, spread, queue, _, steps = self.expected
-        return steps, self.cold, self.pairs, queue, mean, spread**2, spread
+        expected = self.expected
+        spread = expected.deviation
+        return expected.steps, self.cold, self.pairs, expected.queue, expected.mean, spread**2, spread
 
 
 def deviation(step: float, queue: float, seconds: float) -> float:

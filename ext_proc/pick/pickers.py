@@ -5,8 +5,9 @@ A picker returns up to `count` positions of candidates, best first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ NOISE_REQUESTS: Final = 0.1
 """Requests in flight: a difference below the cost of this many is no reason to prefer an endpoint."""
 PLACING_REQUESTS: Final = 2.5
 """The same for a new prefix, in a worker that places alone."""
-_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND: Final = np.uint64(0x94D049BB133111EB)
+# As arrays without an axis, numbers take half the time in operations over columns.
+_FIRST: Final = np.array(0xBF58476D1CE4E5B9, np.uint64)
+_SECOND: Final = np.array(0x94D049BB133111EB, np.uint64)
+_11, _27, _30, _31 = (np.array(bits, np.uint64) for bits in (11, 27, 30, 31))
+_HALF: Final = np.array(0.5)
+_DRAW: Final = np.array(2.0**-53)
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _PARTITION_FROM: Final = 128
 """From this many candidates on, it is faster not to sort all."""
@@ -37,7 +42,7 @@ _FEW: Final = 4
 """Up to this many, to search them one after the other is fastest."""
 
 
-class ScoredCandidates(NamedTuple):
+class ScoredCandidates(msgspec.Struct, frozen=True, gc=False):
     """One prompt, with its forecast and its cost on each candidate."""
 
     request: PickRequest
@@ -82,35 +87,33 @@ def rendezvous(scored: ScoredCandidates, context: TickContext, count: int) -> li
     prompt, or it is shorter than a block. Such requests go to the endpoint with the fewest recent requests,
     in proportion to weights, so that one prompt sent repeatedly loads all of its holders equally.
     """
-    request, forecast, cost = scored
+    request, forecast, cost = scored.request, scored.forecast, scored.cost
     blocks, candidates, backlog = request.blocks, context.candidates, context.backlog
-    best = int(cost.argmin())
+    order: list[int] = smallest(cost, max(count, 2)).tolist()
+    best = order[0]
     lowest, matched = cost.item(best), forecast.matched.item(best)
     places_alone = bool(blocks) and not matched and not backlog.elsewhere_share
     cold_slack = (
         (COLD_SLACK + APART_SLACK * context.apart_share) * forecast.priced.item(best) / forecast.price
     )
     noise = (PLACING_REQUESTS if places_alone else NOISE_REQUESTS) * context.request_seconds
-    near = (cost <= lowest + max(TIE_SHARE * abs(lowest), cold_slack, noise)).nonzero()[0]
-    if near.size > 1:
-        near = near[forecast.matched[near] >= matched]
-    order: list[int]
-    if near.size > 1:
-        weights = candidates.weights[near]
-        drawn = scores(request.next_hash(matched), candidates.hashes[near], weights)
-        if matched >= len(blocks):
-            drawn = backlog.recent_requests[candidates.rows][near] / weights + CHANCE * drawn
-        elif places_alone:
-            new = backlog.new_prefixes[candidates.rows][near]
-            # After all the others, in their own order.
-            drawn[new > new.sum() / weights.sum() * weights] += drawn.max()
-        order = near[smallest(drawn, count)].tolist()
-    else:
-        order = [best]
-    if len(order) < count:
-        others = [position for position in smallest(cost, count).tolist() if position not in order]
-        order += others[: count - len(order)]
-    return order
+    highest = lowest + max(TIE_SHARE * abs(lowest), cold_slack, noise)
+    if len(order) < 2 or cost.item(order[1]) > highest:
+        return order[:count]
+    near = (cost <= highest).nonzero()[0]
+    near = near[forecast.matched[near] >= matched]
+    if near.size < 2:
+        return order[:count]
+    weights = candidates.weights[near]
+    drawn = scores(request.next_hash(matched), candidates.hashes[near], weights)
+    if matched >= len(blocks):
+        drawn = backlog.recent_requests[candidates.rows][near] / weights + CHANCE * drawn
+    elif places_alone:
+        new = backlog.new_prefixes[candidates.rows][near]
+        # After all the others, in their own order.
+        drawn[new > new.sum() / weights.sum() * weights] += drawn.max()
+    chosen: list[int] = near[smallest(drawn, count)].tolist()
+    return (chosen + [position for position in order if position not in chosen])[:count]
 
 
 def scores(
@@ -125,12 +128,18 @@ def scores(
     draws of one address independent between prefixes. Source of the score: Schindelhauer and Schomaker,
     "Weighted distributed hash tables" (2005).
     """
-    mixed = hashes ^ np.uint64(leading_hash & _MASK)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    draws = ((mixed >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    result: NDArray[np.float64] = -np.log(draws) / weights
+    mixed = hashes ^ np.array(leading_hash & _MASK, np.uint64)
+    mixed ^= mixed >> _30
+    mixed *= _FIRST
+    mixed ^= mixed >> _27
+    mixed *= _SECOND
+    mixed ^= mixed >> _31
+    mixed >>= _11
+    draws = mixed.astype(np.float64)
+    draws += _HALF
+    draws *= _DRAW
+    result: NDArray[np.float64] = np.log(draws, out=draws)
+    result /= -weights
     return result
 
 

@@ -101,8 +101,10 @@ class PoolState:
     def profile(self, model: str, subset: Subset | None = None) -> SchedulerProfile | None:
         """Return the profile for the allowed endpoints that serve `model`; None if there is none."""
         key = self._key(model), subset
-        if key in self._profiles:
+        try:
             return self._profiles[key]
+        except KeyError:
+            pass
         if self._columns is None or self._settings is None:
             return None
         if len(self._profiles) >= _MOST_PROFILES:
@@ -157,8 +159,7 @@ class PoolState:
         row, now = self.shape.position[first], request.now
         if (profile := self.profile(request.model, request.subset)) is not None:
             profile.book(decision)
-        demand = self.demand(request.model)
-        demand.add(now)
+        total = self.demand(request.model).add(now)
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
         cold_bytes = work = length = float(request.text_bytes)
         seconds, expected, sent = decision.cold_seconds, decision.expected, None
@@ -174,7 +175,6 @@ class PoolState:
                 # Behind others it shares their steps.
                 seconds += expected.step * (min(1.0, cold / STEP_TOKENS) if expected.queue else 1.0)
         self.backlog.add(first, seconds, now, cold_bytes, cold_share, work)
-        total = demand.at(now)
         if request.adapter:
             self.adapters.note(request.adapter, row, now, total)
         return total, seconds, sent
@@ -202,7 +202,7 @@ class PoolState:
 
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
-        return model if self.shape.names(model) else ""
+        return model if model in self.shape.rows_by_model else ""
 
 
 def _load_weight(settings: PickSettings) -> float:

@@ -33,7 +33,7 @@ estimation rule and its competitors" (1973); by component it is Breiman's garrot
 from __future__ import annotations
 
 from math import exp, log
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -92,9 +92,10 @@ class Prefill:
 
     def note(self, position: int, cold_bytes: float, work: float) -> None:
         """Note a request, with the bytes of its text that are not cached there, and their work in bytes."""
-        self._sums[2, position] += 1.0
-        self._sums[3, position] += cold_bytes
-        self._sums[4, position] += work
+        sums = cast("memoryview[float]", self._sums.data)
+        sums[2, position] += 1.0
+        sums[3, position] += cold_bytes
+        sums[4, position] += work
 
     def forget(self, position: int) -> None:
         """Forget an engine's own rate: another process may be another engine."""

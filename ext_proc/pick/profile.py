@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from ext_proc.pick.backlog import MOST_TRIALS_LEFT
@@ -165,7 +166,7 @@ class SchedulerProfile:
             among = tiers == tier
             # Other tiers have an infinite cost, and `left` excludes them.
             left = min(count - len(order), int(np.count_nonzero(among)))
-            of_tier = scored._replace(cost=np.where(among, scored.cost, np.inf))
+            of_tier = msgspec.structs.replace(scored, cost=np.where(among, scored.cost, np.inf))
             order += self._picker(of_tier, self.context, left)
             if len(order) >= count:
                 break

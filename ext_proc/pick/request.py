@@ -13,37 +13,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.subset import Subset
-    from ext_proc.prefix.warmth import Warmth
+    from ext_proc.prefix.popularity import Popularity
 
 WINDOW_SECONDS: Final = 30.0
 """The time over which requests are counted."""
 _HASH_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
-
-
-class RecentCounts:
-    """How many recent requests shared runs of leading blocks, at one moment."""
-
-    __slots__ = ("_now", "_warmth")
-
-    def __init__(self, warmth: Warmth, now: float) -> None:
-        self._warmth = warmth
-        self._now = now
-
-    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
-        """Return how many requests shared the run up to the block at `depth`, from 0, and out of how many.
-
-        The second is the part of `total`, of all requests, that came in the time of the first count.
-        """
-        rate, among = self._warmth.popularity.rate_and_total(blocks, depth, self._now, total)
-        return rate * WINDOW_SECONDS, among
-
-    def runs(
-        self, blocks: Sequence[int], also: Collection[int], total: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return both for each block, the first at depths `also` exactly: where the matched part ends."""
-        rates, totals = self._warmth.popularity.rates_and_totals(blocks, self._now, also, total)
-        rates *= WINDOW_SECONDS
-        return rates, totals
 
 
 class PickRequest(msgspec.Struct, frozen=True):
@@ -60,7 +34,8 @@ class PickRequest(msgspec.Struct, frozen=True):
     """Seconds on the director's clock."""
     explain: bool = False
     """Whether the decision should list more endpoints than it names."""
-    counts: RecentCounts | None = None
+    popularity: Popularity | None = None
+    """How many recent requests shared its leading blocks; None: nobody counts."""
     session: str = ""
     """The endpoint of the session's last request; empty: none is known."""
     adapter: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -98,7 +98,7 @@ class PickResult(msgspec.Struct, frozen=True, gc=False):
         return cls((), reason, prefix=prefix, refusal=refusal)
 
 
-class Considered(NamedTuple):
+class Considered(msgspec.Struct, frozen=True, gc=False):
     """One endpoint that was compared, with the parts of its cost."""
 
     address: str

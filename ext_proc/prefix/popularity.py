@@ -17,8 +17,8 @@ counts as new.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate, pairwise
-from math import exp
+from itertools import pairwise
+from math import exp, inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
@@ -40,13 +40,24 @@ def _depths(most: int) -> tuple[int, ...]:
     return tuple(depths)
 
 
-def _with(depths: tuple[int, ...], also: Collection[int], last: int) -> list[int]:
-    return [*depths, *(depth for depth in {*also}.difference(depths) if 0 <= depth < last)]
-
-
 _DEPTHS: Final = _depths(1 << 20)
 """Positions in a prompt, from 0."""
+_DEPTH_SET: Final = frozenset(_DEPTHS)
+_AT: Final = [itemgetter(0, *_DEPTHS[:count]) for count in range(len(_DEPTHS) + 1)]
+"""By number of depths: what reads the blocks there, the first one twice, so that it is a tuple."""
 _WIDTHS: Final = np.array([after - before for before, after in pairwise(_DEPTHS)], np.intp)
+
+
+def _counted(blocks: Sequence[int], also: Collection[int]) -> Sequence[int]:
+    """Return the blocks at the depths of `_DEPTHS` and at those of `also`, each once."""
+    count = len(blocks)
+    depths = bisect_left(_DEPTHS, count)
+    if not depths:
+        return ()
+    counted: tuple[int, ...] = _AT[depths](blocks)[1:]
+    if more := [depth for depth in also if 0 <= depth < count and depth not in _DEPTH_SET]:
+        counted = (*counted, *(blocks[depth] for depth in more))
+    return counted
 
 
 class Popularity:
@@ -86,9 +97,7 @@ class Popularity:
         before = (total - 1.0) * weight
         # More of a run than this, and it looks back on all.
         few = before / look_back if look_back else 0.0
-        depths = _DEPTHS[: bisect_left(_DEPTHS, len(blocks))]
-        for depth in _with(depths, also, len(blocks)) if also else depths:
-            block = blocks[depth]
+        for block in _counted(blocks, also):
             one, two = block & mask, second + (block >> 32 & mask)
             counted, other = cells[one], cells[two]
             if counted > other:
@@ -114,37 +123,32 @@ class Popularity:
         those of the depths before and behind it; the second figure is that of the depth before.
         """
         weight, last = self._weight(now), len(blocks)
-        depths = _DEPTHS[: bisect_left(_DEPTHS, last)]
-        if not depths:
-            return np.zeros(0), np.zeros(0)
+        depths = bisect_left(_DEPTHS, last)
         cells, mask, second = self._cells, self._mask, self._second
-        counts, marks = [], []
-        # With the first one twice, so that it is a tuple however few there are.
-        for block in itemgetter(0, *depths)(blocks):
-            one = block & mask
+        least, latest, since = inf, 0.0, max(total, 0.0)
+        counts: list[float] = []
+        totals: list[float] = []
+        for block in _AT[depths](blocks)[1:] if depths else ():
+            one, two = block & mask, second + (block >> 32 & mask)
             counted = cells[one]
-            if counted > (other := cells[two := second + (block >> 32 & mask)]):
+            if counted > (other := cells[two]):
                 one, counted = two, other
-            counts.append(counted)
-            marks.append(cells[one + 1])
-        counts = list(accumulate(counts, min))[1:]
-        widths: NDArray[np.intp] | list[int] = _WIDTHS[: len(depths)]
-        earlier = np.array(list(accumulate(marks, max))[1:]) / weight
-        since = np.maximum(total - earlier, 0.0).repeat(widths)[:last]
-        if extra := sorted({*also}.difference(depths)):
-            merged, lower = list(depths), counts.copy()
-            for depth in extra:
-                if 0 <= depth < last:
-                    place = bisect_left(depths, depth)
-                    behind = counts[place] if place < len(counts) else 0.0
-                    at = bisect_left(merged, depth)
-                    merged.insert(at, depth)
-                    # Of several between two depths, none has more than the one before it.
-                    lower.insert(at, min(max(self._cell(blocks[depth])[0], behind), lower[at - 1]))
-            counts = lower
-            widths = [after - before for before, after in pairwise((*merged, last))]
-        rates = np.array(counts) / (weight * self._average_seconds)
-        return rates.repeat(widths)[:last], since
+            if counted < least:
+                least = counted
+            if (mark := cells[one + 1]) > latest:
+                latest, since = mark, max(total - mark / weight, 0.0)
+            counts.append(least)
+            totals.append(since)
+        widths, average = _WIDTHS[:depths], weight * self._average_seconds
+        rates = (np.array(counts) / average).repeat(widths)[:last]
+        for depth in sorted(also):
+            if 0 <= depth < last and depth not in _DEPTH_SET:
+                place = bisect_left(_DEPTHS, depth)
+                behind = counts[place] if place < depths else 0.0
+                # Of several between two depths, none has more than the one before it.
+                rate = min(max(self._cell(blocks[depth])[0], behind) / average, rates.item(depth))
+                rates[depth : _DEPTHS[place]] = rate
+        return rates, np.array(totals).repeat(widths)[:last]
 
     def rate_and_total(
         self, blocks: Sequence[int], depth: int, now: float, total: float

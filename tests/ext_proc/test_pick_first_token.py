@@ -244,10 +244,10 @@ def test_quantiles_cover_their_share() -> None:
     covered = np.mean(
         [
             [
-                error <= (bound - expected.mean) / expected.deviation
-                for bound in (expected.median, expected.p90)
+                error <= (bound - sent.expected.mean) / sent.expected.deviation
+                for bound in (sent.expected.median, sent.expected.p90)
             ]
-            for error, (_, expected, _, _) in zip(errors, later, strict=True)
+            for error, sent in zip(errors, later, strict=True)
         ],
         axis=0,
     )

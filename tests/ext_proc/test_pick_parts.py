@@ -381,13 +381,15 @@ class Asked:
     def __init__(self, counts: list[float]) -> None:
         self.counts = np.array(counts)
 
-    def at(self, _blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
-        return float(self.counts[depth]), total
+    def rate_and_total(
+        self, _blocks: Sequence[int], depth: int, _now: float, total: float
+    ) -> tuple[float, float]:
+        return float(self.counts[depth]) / WINDOW_SECONDS, total
 
-    def runs(
-        self, _blocks: Sequence[int], _also: Collection[int], total: float
+    def rates_and_totals(
+        self, _blocks: Sequence[int], _now: float, _also: Collection[int], total: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        return self.counts, np.full(self.counts.size, total)
+        return self.counts / WINDOW_SECONDS, np.full(self.counts.size, total)
 
 
 def test_demand_within_the_fair_share_costs_the_full_price() -> None:
@@ -435,7 +437,7 @@ def test_hot_prefix_is_priced_lower_than_a_conversation() -> None:
     state = state_of([told(queue_depth=0)] * 4, ONLY["first_token"])
     for _ in range(100):
         state.demand("m").add(NOW)
-    asked = question(4, {1: 8, 2: 4}, counts=Asked([100.0] * 4 + [1.0] * 4))
+    asked = question(4, {1: 8, 2: 4}, popularity=Asked([100.0] * 4 + [1.0] * 4))
     all_cold, warm, system_only, _ = scored(state, asked)
     assert warm == 0
     assert system_only == pytest.approx(3 * 4 * BLOCK_SECONDS)
@@ -526,7 +528,7 @@ def test_nobody_who_holds_less_than_the_cheapest_is_as_good() -> None:
     for seed in range(20):
         candidates = scored_at([1.0, 1.01, 1.02], [3, 2, 3], [3.0] * 3)
         asked = replace(candidates.request, blocks=[seed * 7919 + n for n in range(8)])
-        assert first_by("rendezvous", candidates._replace(request=asked), 1)[0] in {0, 2}
+        assert first_by("rendezvous", replace(candidates, request=asked), 1)[0] in {0, 2}
 
 
 def test_no_endpoint_stands_twice_where_a_near_one_holds_less() -> None:
@@ -552,6 +554,6 @@ def test_prompts_after_a_common_prefix_are_spread() -> None:
     for seed in range(40):
         blocks = [1, 2, seed * 1_000_003]
         asked = PickRequest(1, blocks, 3 * 256, np.full(4, 2), NOW)
-        candidates = scored_at([0.1] * 4, [2] * 4, [0.01] * 4)._replace(request=asked)
+        candidates = replace(scored_at([0.1] * 4, [2] * 4, [0.01] * 4), request=asked)
         chosen.add(first_by("rendezvous", candidates, 1)[0])
     assert chosen == {0, 1, 2, 3}
