@@ -183,9 +183,9 @@ class PoolState:
         """Note the end of a request that was booked for an endpoint."""
         row, backlog = self.shape.position[address], self.backlog
         if backlog.first_tokens.ended(row, sent, now):
-            _, _, mean, _, queue, _, _ = sent.expected
+            mean = sent.expected.mean
             # Those behind it wait no longer for the part of its prompt that is not computed.
-            backlog.free_at[row] -= min(mean - queue, sent.at + mean - now)
+            backlog.free_at[row] -= min(mean - sent.expected.queue, sent.at + mean - now)
 
     def put_off_trial(self, address: str, now: float) -> None:
         """Let an endpoint that has just refused a request wait longer for its next trial."""
