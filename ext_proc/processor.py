@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,7 +38,7 @@ from fleet import recorded_prompt
 from fleet.names import METADATA_BLOCKS, METADATA_TRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
@@ -154,16 +154,23 @@ class RequestStream:
         """Whether the stream may end now without loss for the request."""
         return self._exchange.may_leave
 
-    async def replies(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Answer one message; never raises for a fault of ours."""
+    def replies(
+        self, message: pb.ProcessingRequest
+    ) -> list[pb.ProcessingResponse] | Coroutine[Any, Any, list[pb.ProcessingResponse]]:
+        """Answer one message, at once unless workers share keys; never raises for a fault of ours."""
         event = self._receive(message)
         if isinstance(event, list):
             return event
         self._read(event.request)
-        keys = self._processor.keys
-        if self._claim is not None and keys.shared and not await keys.confirm(self._claim):
-            self._claim, self._duplicate = None, True
+        if self._claim is not None and self._processor.keys.shared:
+            return self._confirmed(self._claim, event.request)
         return self._reply(event.request)
+
+    async def _confirmed(self, claim: Claim, request: HttpRequest) -> list[pb.ProcessingResponse]:
+        """Answer the deciding message once the other workers have answered for its key."""
+        if not await self._processor.keys.confirm(claim):
+            self._claim, self._duplicate = None, True
+        return self._reply(request)
 
     def leave_early(self) -> list[pb.ProcessingResponse]:
         """Return the buffered body to Envoy before the stream ends; never raises for a fault of ours."""

@@ -141,7 +141,8 @@ class ExtProcService:
         """
         large = len(data) > _LARGE_BYTES
         message = await self._turns.run(partial(decode, data)) if large else decode(data)
-        return _serialised(await stream.replies(message))
+        replies = stream.replies(message)
+        return _serialised(replies if isinstance(replies, list) else await replies)
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.

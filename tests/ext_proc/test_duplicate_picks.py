@@ -54,8 +54,9 @@ def stage_with(others: Any) -> Stage:
 
 async def asked(stage: Stage, stream: RequestStream, body: bytes = chat(LONG)) -> list[pb.ProcessingResponse]:
     headers = headers_message([(":method", b"POST"), (":path", PATH.encode())])
-    await stream.replies(with_mode(headers, "BUFFERED"))
-    return await stream.replies(body_message(body, end_of_stream=True))
+    answer(stream, with_mode(headers, "BUFFERED"))
+    replies = stream.replies(body_message(body, end_of_stream=True))
+    return replies if isinstance(replies, list) else await replies
 
 
 def noted(stage: Stage) -> dict[str, float]:
