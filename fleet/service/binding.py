@@ -17,6 +17,8 @@ from fleet.settings.address import split_host_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SOCKET_MODE: Final = 0o660
+"""Of a Unix socket, under any umask and in any directory: owner and group may connect."""
 _UNIX: Final = "unix:"
 _TAKEN: Final = "another process listens there"
 _NO_NAME: Final = "no such host name is known here"
@@ -69,6 +71,16 @@ def check(field: str, address: str) -> None:
     """
     with _naming(field, address), contextlib.suppress(_TakenError):
         _look(address)
+
+
+@contextlib.contextmanager
+def sockets_for_the_group() -> Iterator[None]:
+    """Set the umask so that Unix sockets are created with `SOCKET_MODE`."""
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class _UnusableError(Exception):

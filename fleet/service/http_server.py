@@ -13,23 +13,23 @@ request at a time reaches aiohttp.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
-import socket
 import time
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from fleet.service.binding import cannot_listen, why_not_bound
+from fleet.errors import SettingsError
 from fleet.service.credentials import http_server
 from fleet.service.descriptors import http_connections
-from fleet.settings.address import split_host_port
+from fleet.service.listening import Listener
 
 if TYPE_CHECKING:
+    import socket
     import ssl
     from collections.abc import Awaitable, Callable
 
@@ -55,15 +55,12 @@ IDLE_SECONDS: Final = 75.0
 REQUEST_SECONDS: Final = 30.0
 """For handling a request, its body included."""
 _SHUTDOWN_SECONDS: Final = 1.0
-_BACKLOG_CONNECTIONS: Final = 1024
 _MOST_HEADERS: Final = 48
 _MOST_PAUSE_SECONDS: Final = 0.02
 """Between two requests, after a slow one."""
 _MALFORMED_LOG_SECONDS: Final = 60.0
 """Between two lines about malformed requests."""
 _SHOWN_CHARS: Final = 200
-_AGAIN_SECONDS: Final = 0.1
-"""Pause after a connection could not be accepted."""
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
@@ -256,8 +253,7 @@ class HttpServer:
         self._pause_seconds = 0.0
         self._connections: dict[object, Connection] = {}
         """By aiohttp's protocol, which the requests have."""
-        self._accepting: list[asyncio.Task[None]] = []
-        self._sockets: list[socket.socket] = []
+        self._listener = Listener(access.field, access.address)
 
     async def start(self) -> None:
         """Bind and serve.
@@ -265,36 +261,19 @@ class HttpServer:
         Raises:
             SettingsError: the address cannot be bound; nothing is left behind.
         """
-        host, port = split_host_port(self._access.address)
         self._most = http_connections()
         context = None if self._access.tls is None else http_server(self._access.tls)
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        for family, kind, protocol, _, place in await loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            self._sockets.append(listening := socket.socket(family, kind, protocol))
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                listening.bind(place)
-            except OSError as error:
-                await self.stop()
-                raise cannot_listen(self._access.field, self._access.address, why_not_bound(error)) from error
-            listening.listen(_BACKLOG_CONNECTIONS)
-        self._accepting = [asyncio.create_task(self._accept(each, context)) for each in self._sockets]
+        try:
+            await self._listener.bind()
+        except SettingsError:
+            await self.stop()
+            raise
+        self._listener.accept(partial(self._admit, context))
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        for task in self._accepting:
-            task.cancel()
-        for task in self._accepting:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        for listening in self._sockets:
-            listening.close()
+        await self._listener.close()
         await self._runner.cleanup()
         for connection in (*self._waiting, *self._working):
             connection.end()
@@ -307,24 +286,7 @@ class HttpServer:
             timer.cancel()
         self._connections.pop(connection.inner, None)
 
-    async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        loop, failing = asyncio.get_running_loop(), False
-        while True:
-            try:
-                sock, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                # The peer has already left, or no descriptors are free.
-                if not failing:
-                    logger.error("connections to %s cannot be accepted: %s", self._access.address, error)
-                failing = True
-                await asyncio.sleep(_AGAIN_SECONDS)
-                continue
-            failing = False
-            self._admit(sock, context)
-            # A replaced connection closes in the loop's next pass: accepting must not run ahead of that.
-            await asyncio.sleep(0)
-
-    def _admit(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _admit(self, context: ssl.SSLContext | None, sock: socket.socket) -> None:
         server = self._runner.server
         if len(self._waiting) + len(self._working) >= self._most and self._waiting:
             oldest = next(iter(self._waiting))

@@ -15,13 +15,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from fleet.service.allocator import share_one_heap, trim_after_peaks
-from fleet.service.binding import cannot_listen, prepare
+from fleet.service.binding import cannot_listen, prepare, sockets_for_the_group
 from fleet.service.descriptors import grpc_connections, raise_limit
 from fleet.service.opening import FirstMessages
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Coroutine, Iterable, Sequence
 
     from fleet.service.gate import GrpcGate
 
@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's default of 4 MiB would refuse bodies that other Envoys buffer whole."""
-SOCKET_MODE: Final = 0o660
-"""Of a Unix socket, under any umask and in any directory: owner and group may connect."""
 _UNREAD_BYTES: Final = 65_536
 """Of a call, in addition to the message that is read. A peer that is not read could fill gRPC's default of
 4 MiB."""
@@ -152,7 +150,7 @@ class GrpcServer:
         prepare(field, self.address)
         await self.set_ready(ready=False)
         try:
-            with _sockets_for_the_group():
+            with sockets_for_the_group():
                 if self._credentials is None:
                     self.server.add_insecure_port(self.address)
                 else:
@@ -176,16 +174,6 @@ class GrpcServer:
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new streams and end the open ones after `grace_seconds`."""
         await self.server.stop(grace_seconds)
-
-
-@contextlib.contextmanager
-def _sockets_for_the_group() -> Iterator[None]:
-    """Set the umask so that Unix sockets are created with `SOCKET_MODE`."""
-    before = os.umask(0o777 & ~SOCKET_MODE)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 class StopSignals:

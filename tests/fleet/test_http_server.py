@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.admin import KINDS, attack
-from fleet.service import descriptors, http_server
+from fleet.service import descriptors, http_server, listening
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.http_server import MAX_HEAD_BYTES, HttpServer
@@ -337,7 +337,7 @@ async def test_want_of_descriptors_ends_nothing(
         return await accept(listening)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "sock_accept", refuse)
-    monkeypatch.setattr(http_server, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(listening, "_AGAIN_SECONDS", 0.01)
     address = f"127.0.0.1:{unused_tcp_port}"
     admin = AdminServer(Access(address), CollectorRegistry(), lambda: True, {})
     with caplog.at_level(logging.ERROR):
