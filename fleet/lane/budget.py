@@ -48,12 +48,12 @@ class Budget:
         "_line",
         "_message_bytes",
         "_spare_bytes",
-        "_unread_bytes",
         "owners",
         "reserved",
         "stirred",
         "unfinished",
         "unread",
+        "unread_bytes",
     )
 
     def __init__(self, message_bytes: int, unread_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
@@ -62,7 +62,7 @@ class Budget:
         `unread_bytes` are for replies that clients do not read.
         """
         self._message_bytes = message_bytes
-        self._unread_bytes = unread_bytes
+        self.unread_bytes = unread_bytes
         self._spare_bytes = spare_bytes
         self._line: OrderedDict[Stream, int] = OrderedDict()
         """Streams that wait for a reservation, with its size."""
@@ -131,8 +131,8 @@ class Budget:
         """Count replies that wait in a stream's queue."""
         stream.unread += size
         self.unread += size
-        if self.unread > self._unread_bytes:
-            self._shed(_unread, self.unread - self._unread_bytes + self._unread_bytes // _MARGIN)
+        if self.unread > self.unread_bytes:
+            self._shed(_unread, self.unread - self.unread_bytes + self.unread_bytes // _MARGIN)
 
     def unqueue(self, stream: Stream, size: int) -> None:
         """Count replies that leave a stream's queue."""

@@ -1,4 +1,4 @@
-"""Certificates in the forms of gRPC and aiohttp. Servers use renewed ones from the next handshake on."""
+"""Certificates in the forms of gRPC and of ssl. Servers use renewed ones from the next handshake on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from fleet.service.serving import PING_SECONDS, channel_options
 from fleet.service.tls import Files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleet.service.tls import CertificateProvider, Certificates, Material
     from fleet.settings import PeerTlsSettings, ServerTlsSettings, Settings
 
@@ -162,7 +164,7 @@ class Dialler:
 
 
 class HttpContext(ssl.SSLContext):
-    """Context of an HTTP server for one set of files."""
+    """Context of a server of ours for one set of files."""
 
     retired = False
     """Whether a newer context has replaced this one: its connections should end after their next response."""
@@ -181,18 +183,20 @@ class _Newest(ssl.SSLContext):
         return self.newest.wrap_bio(*args, **options)
 
 
-def http_server(provider: CertificateProvider) -> ssl.SSLContext:
-    """Return the context of an HTTP server that follows a provider, from one connection to the next.
+def http_server(provider: CertificateProvider, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+    """Return the context of a server that follows a provider, from one connection to the next.
+
+    `protocols` are for ALPN.
 
     Raises:
         OSError: the files cannot be used.
     """
     context = _Newest(ssl.PROTOCOL_TLS_SERVER)
-    context.newest = http_context(provider.files)
+    context.newest = http_context(provider.files, protocols)
 
     def renew() -> None:
         try:
-            renewed = http_context(provider.files)
+            renewed = http_context(provider.files, protocols)
         except OSError as error:
             logger.error("certificates of %s from before stay in force: %s", provider.use, cause_of(error))
             return
@@ -203,8 +207,8 @@ def http_server(provider: CertificateProvider) -> ssl.SSLContext:
     return context
 
 
-def http_context(files: Files) -> HttpContext:
-    """Make the context of an HTTP server.
+def http_context(files: Files, protocols: Sequence[str] = ()) -> HttpContext:
+    """Make the context of a server.
 
     Raises:
         OSError: the files cannot be used.
@@ -217,4 +221,6 @@ def http_context(files: Files) -> HttpContext:
     if files.ca_file is not None:
         context.load_verify_locations(files.ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context

@@ -134,7 +134,8 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         for task, stream in tuple(self._open.items()):
             if task in self._ended:
                 continue
-            why = self._gate.refuses(stream.names, stream.service, _allowed(stream.service), stream.address)
+            allowed = allowed_roles(stream.service)
+            why = self._gate.refuses(stream.names, stream.service, allowed, stream.address)
             if why is None and self._role(stream.names, stream.service) != stream.role:
                 why = "the peer's role has changed; a new stream goes by the new one"
             if why is not None:
@@ -189,7 +190,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _checked(self, service: str, context: Any) -> AsyncIterator[None]:
         names = self._names(context)
         address = context.peer()
-        why = self._gate.refuses(names, service, _allowed(service), address)
+        why = self._gate.refuses(names, service, allowed_roles(service), address)
         if why is not None:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         if not self._lasting:
@@ -211,13 +212,14 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._ended.pop(task, None)
 
     def _role(self, names: PeerNames, service: str) -> Role | None:
-        return next((role for role in _allowed(service) if self._gate.has(names, role)), None)
+        return next((role for role in allowed_roles(service) if self._gate.has(names, role)), None)
 
     def _names(self, context: Any) -> PeerNames:
         return self._gate.names(next(iter(context.auth_context().get("x509_pem_cert", ())), b""))
 
 
-def _allowed(service: str) -> tuple[Role, ...]:
+def allowed_roles(service: str) -> tuple[Role, ...]:
+    """Return the roles that may call a gRPC service."""
     return ROLES_OF_SERVICES.get(service, ())
 
 

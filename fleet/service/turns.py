@@ -43,10 +43,15 @@ class Turns:
         self._queue: deque[tuple[Callable[[], Any] | None, asyncio.Future[Any]]] = deque()
         """Pieces, None for a step, and the futures of their outcomes."""
 
+    @property
+    def free(self) -> bool:
+        """Whether a piece runs at once."""
+        return not self._spent
+
     async def run(self, piece: Callable[[], T]) -> T:
         """Run a piece of work in its turn; return or raise what it does."""
         if not self._spent:
-            return self._run(piece)
+            return self.run_now(piece)
         value, error = await self._turn(piece)
         if error is None:
             return value  # type: ignore[no-any-return] # it is the piece's
@@ -83,7 +88,8 @@ class Turns:
         self._queue.append((piece, outcome))
         return outcome
 
-    def _run(self, piece: Callable[[], T]) -> T:
+    def run_now(self, piece: Callable[[], T]) -> T:
+        """Run a piece of work while turns are `free`; return or raise what it does."""
         began = self._clock()
         try:
             return piece()
@@ -94,7 +100,7 @@ class Turns:
 
     def _outcome(self, piece: Callable[[], T]) -> tuple[T | None, BaseException | None]:
         try:
-            return self._run(piece), None
+            return self.run_now(piece), None
         except BaseException as error:  # noqa: BLE001 - raised again where the piece came from
             return None, error
 

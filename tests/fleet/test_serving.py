@@ -4,9 +4,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import aiohttp
 import grpc
@@ -15,12 +18,33 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Counter
 
 from fleet.errors import SettingsError
+from fleet.lane.server import LaneServer
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.binding import prepare
 from fleet.service.serving import GrpcServer
 from fleet.service.telemetry import shut_down, tracer_provider
+from fleet.settings.connections import ConnectionSettings
 from fleet.settings.telemetry import TelemetrySettings
+
+
+class Server(Protocol):
+    """What both kinds of gRPC servers have in common."""
+
+    address: str
+
+    async def start(self) -> None: ...
+
+    async def set_ready(self, *, ready: bool) -> None: ...
+
+    async def stop(self, grace_seconds: float) -> None: ...
+
+
+def lane(name: str, address: str) -> LaneServer:
+    return LaneServer(name, address, ConnectionSettings(), {})
+
+
+both = pytest.mark.parametrize("make", [GrpcServer, lane], ids=["grpcio", "lane"])
 
 
 async def health(address: str) -> int:
@@ -29,8 +53,11 @@ async def health(address: str) -> int:
     return int(reply.status)
 
 
-async def test_health_follows_readiness_and_the_directory_is_private(tmp_path: Path) -> None:
-    server = GrpcServer("x", f"unix:{tmp_path}/new/x.sock")
+@both
+async def test_health_follows_readiness_and_the_directory_is_private(
+    tmp_path: Path, make: Callable[[str, str], Server]
+) -> None:
+    server = make("x", f"unix:{tmp_path}/new/x.sock")
     await server.start()
     assert (tmp_path / "new").stat().st_mode & 0o007 == 0
     kinds = health_pb2.HealthCheckResponse
@@ -40,22 +67,28 @@ async def test_health_follows_readiness_and_the_directory_is_private(tmp_path: P
     await server.stop(0)
 
 
-async def test_a_socket_left_by_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+@both
+async def test_a_socket_left_by_a_killed_process_is_taken_over(
+    tmp_path: Path, make: Callable[[str, str], Server]
+) -> None:
     path = tmp_path / "x.sock"
     code = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, str(path)], check=True)
     assert path.is_socket()
-    server = GrpcServer("x", f"unix:{path}")
+    server = make("x", f"unix:{path}")
     await server.start()
     assert await health(server.address)
     await server.stop(0)
 
 
-async def test_a_socket_on_which_somebody_listens_is_left_alone(tmp_path: Path) -> None:
+@both
+async def test_a_socket_on_which_somebody_listens_is_left_alone(
+    tmp_path: Path, make: Callable[[str, str], Server]
+) -> None:
     """Binding would unlink it, and so would the newcomer's end: nobody could connect any more."""
-    first = GrpcServer("one", f"unix:{tmp_path}/x.sock")
+    first = make("one", f"unix:{tmp_path}/x.sock")
     await first.start()
-    second = GrpcServer("two", first.address)
+    second = make("two", first.address)
     with pytest.raises(SettingsError, match="another process listens"):
         await second.start()
     await second.stop(0)
@@ -63,18 +96,26 @@ async def test_a_socket_on_which_somebody_listens_is_left_alone(tmp_path: Path) 
     await first.stop(0)
 
 
+@both
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o177])
-async def test_a_socket_is_for_its_owner_and_group_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+async def test_a_socket_is_for_its_owner_and_group_whatever_the_umask(
+    tmp_path: Path, umask: int, make: Callable[[str, str], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From its first moment: a directory that was there before may be open to everybody."""
-    path, server = tmp_path / "x.sock", GrpcServer("x", f"unix:{tmp_path}/x.sock")
-    modes = []
-    start = server.server.start
+    path, server = tmp_path / "x.sock", make("x", f"unix:{tmp_path}/x.sock")
+    modes: list[int] = []
 
-    async def started() -> None:
-        modes.append(path.stat().st_mode & 0o777)
-        await start()
+    def look(step: Any) -> Any:
+        def looked(*values: Any) -> Any:
+            modes.append(path.stat().st_mode & 0o777)
+            return step(*values)
 
-    server.server.start = started
+        return looked
+
+    if isinstance(server, GrpcServer):
+        monkeypatch.setattr(server.server, "start", look(server.server.start))
+    else:
+        monkeypatch.setattr(socket.socket, "listen", look(socket.socket.listen))
     before = os.umask(umask)
     try:
         await server.start()
@@ -85,13 +126,15 @@ async def test_a_socket_is_for_its_owner_and_group_whatever_the_umask(tmp_path: 
     await server.stop(0)
 
 
+@both
 async def test_silent_grpc_connections_are_limited(
-    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch, make: Callable[[str, str], Server]
 ) -> None:
     """Whoever opens connections and says nothing keeps nobody out for longer than a handshake takes."""
-    monkeypatch.setattr("fleet.service.serving.grpc_connections", lambda: 8)
-    monkeypatch.setattr("fleet.service.serving.HANDSHAKE_SECONDS", 0.5)
-    server = GrpcServer("x", f"127.0.0.1:{unused_tcp_port}")
+    for module in ("fleet.service.serving", "fleet.lane.server"):
+        monkeypatch.setattr(f"{module}.grpc_connections", lambda: 8)
+        monkeypatch.setattr(f"{module}.HANDSHAKE_SECONDS", 0.5)
+    server = make("x", f"127.0.0.1:{unused_tcp_port}")
     await server.start()
     silent = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(20)]
     async with asyncio.timeout(60):
@@ -110,11 +153,14 @@ def test_a_file_in_the_sockets_place_is_not_overwritten(tmp_path: Path) -> None:
         prepare("x.address", f"unix:{path}")
 
 
-async def test_a_taken_port_is_an_error_with_the_address(unused_tcp_port: int) -> None:
-    first = GrpcServer("one", f"127.0.0.1:{unused_tcp_port}")
+@both
+async def test_a_taken_port_is_an_error_with_the_address(
+    unused_tcp_port: int, make: Callable[[str, str], Server]
+) -> None:
+    first = make("one", f"127.0.0.1:{unused_tcp_port}")
     await first.start()
     with pytest.raises(SettingsError, match=rf"two\.address: '127.0.0.1:{unused_tcp_port}': another process"):
-        await GrpcServer("two", f"127.0.0.1:{unused_tcp_port}").start()
+        await make("two", f"127.0.0.1:{unused_tcp_port}").start()
     await first.stop(0)
 
 
@@ -171,6 +217,7 @@ def test_silent_collector_does_not_delay_exit(unused_tcp_port: int) -> None:
     code = """
 import asyncio, socket
 from fleet.service.serving import run
+from fleet.settings.connections import ConnectionSettings
 from fleet.settings.telemetry import TelemetrySettings
 from fleet.service.telemetry import shut_down, tracer_provider
 silent = socket.create_server(("127.0.0.1", PORT))
@@ -252,10 +299,13 @@ sys.exit(run(main()))
         assert process.wait(30) == (7 if count == 1 else 128 + signal.SIGTERM)
 
 
-async def test_all_pings_on_a_quiet_connection_are_answered(tmp_path: Path) -> None:
+@both
+async def test_all_pings_on_a_quiet_connection_are_answered(
+    tmp_path: Path, make: Callable[[str, str], Server]
+) -> None:
     """By gRPC's default two pings too many within minutes end a connection: Envoys ping every few seconds."""
     address = f"unix:{tmp_path / 'a.sock'}"
-    server = GrpcServer("quiet", address)
+    server = make("quiet", address)
     await server.start()
     reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
     settings, ping, go_away = 4, 6, 7

@@ -12,11 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.tls import KINDS, Resuming, attack
+from fleet.lane.server import LaneServer
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.credentials import server_credentials
 from fleet.service.serving import GrpcServer
 from fleet.service.tls import Certificates, Files
+from fleet.settings.connections import ConnectionSettings
 from testing.certificates import Authority
 
 if TYPE_CHECKING:
@@ -28,27 +30,29 @@ CONNECTIONS = 100
 
 
 @contextlib.asynccontextmanager
-async def door(address: str, provider: CertificateProvider, *, http2: bool) -> AsyncIterator[None]:
+async def door(address: str, provider: CertificateProvider, kind: str) -> AsyncIterator[None]:
     server: Any
-    if http2:
+    if kind == "grpcio":
         server = GrpcServer("xds", address, credentials=server_credentials(provider))
+    elif kind == "lane":
+        server = LaneServer("xds", address, ConnectionSettings(), {}, tls=provider)
     else:
         server = AdminServer(Access(address, tls=provider), CollectorRegistry(), lambda: True, {})
     await server.start()
     try:
         yield
     finally:
-        await (server.stop(0) if http2 else server.stop())
+        await (server.stop() if kind == "admin" else server.stop(0))
 
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.mark.parametrize("http2", [True, False], ids=["grpc", "admin"])
+@pytest.mark.parametrize("server", ["grpcio", "lane", "admin"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_half_open_handshakes_do_not_block_others(
-    tmp_path: Path, unused_tcp_port: int, kind: str, *, http2: bool
+    tmp_path: Path, unused_tcp_port: int, kind: str, server: str
 ) -> None:
     authority = Authority(tmp_path)
     authority.issue("own", "warmroute")
@@ -60,11 +64,14 @@ async def test_half_open_handshakes_do_not_block_others(
 
     async def honest() -> bool:
         client = Resuming(
-            issued.certificate_file, issued.key_file, version=ssl.TLSVersion.TLSv1_3, http2=http2
+            issued.certificate_file,
+            issued.key_file,
+            version=ssl.TLSVersion.TLSv1_3,
+            http2=server != "admin",
         )
         return await client.gets_in(address, seconds=30)
 
-    async with door(address, provider, http2=http2):
+    async with door(address, provider, server):
         assert await honest()
         before = descriptors()
         attacking = asyncio.create_task(attack(address, kind, connections=CONNECTIONS, seconds=1.0))

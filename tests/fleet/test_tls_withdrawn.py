@@ -12,18 +12,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.tls import HTTP1, Resuming
+from fleet.lane.server import LaneServer
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.credentials import server_credentials
 from fleet.service.gate import Gate, GrpcGate
 from fleet.service.serving import GrpcServer
 from fleet.service.tls import Certificates, Files
+from fleet.settings.connections import ConnectionSettings
 from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from fleet.lane.method import Call
     from fleet.service.tls import CertificateProvider
 
 
@@ -95,8 +98,39 @@ async def services(door: Door, gate: GrpcGate | None = None) -> AsyncIterator[No
         await server.stop(0)
 
 
+class Echo:
+    """Sends each message back."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def message(self, data: bytes) -> None:
+        self._call.write(data)
+
+    def half_closed(self) -> None:
+        self._call.end()
+
+    def silent(self) -> None:
+        self._call.end()
+
+    def ended(self, reason: str) -> None:
+        """Nothing is kept."""
+
+
+@contextlib.asynccontextmanager
+async def lane(door: Door) -> AsyncIterator[None]:
+    gate = Gate("admin", None, door.certificates.refusals)
+    methods = {"/warmroute.v1.FleetControl/Echo": Echo}
+    server = LaneServer("xds", door.address, ConnectionSettings(), methods, tls=door.provider, gate=gate)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(0)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@pytest.mark.parametrize(("serving", "http2"), [(admin, False), (services, True)])
+@pytest.mark.parametrize(("serving", "http2"), [(admin, False), (services, True), (lane, True)])
 async def test_a_session_from_before_lets_nobody_in(
     tmp_path: Path,
     unused_tcp_port: int,
@@ -141,12 +175,18 @@ async def test_admin_connection_ends_after_a_change(tmp_path: Path, unused_tcp_p
         writer.close()
 
 
-@pytest.mark.parametrize("lasting", [True, False])
+@pytest.mark.parametrize(("lasting", "over_lane"), [(True, False), (False, False), (False, True)])
 async def test_connections_are_renewed_and_streams_that_last_with_them(
-    tmp_path: Path, unused_tcp_port: int, *, lasting: bool
+    tmp_path: Path,
+    unused_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    lasting: bool,
+    over_lane: bool,
 ) -> None:
     """A stream of one request has an end of its own, and goes on to it."""
     door = Door(tmp_path, unused_tcp_port)
+    monkeypatch.setattr("fleet.lane.server.CONNECTION_SECONDS", 0.5)
     gate = GrpcGate(
         Gate("xds", None, door.certificates.refusals),
         lasting=lasting,
@@ -154,7 +194,8 @@ async def test_connections_are_renewed_and_streams_that_last_with_them(
         last_seconds=0.5,
     )
     method = "/warmroute.v1.FleetControl/Echo"
-    async with services(door, gate), door.channel("old") as channel:
+    serving = lane(door) if over_lane else services(door, gate)
+    async with serving, door.channel("old") as channel:
         call = channel.stream_stream(method)(timeout=60)
         await call.write(b"a")
         assert await call.read() == b"a"

@@ -1,0 +1,593 @@
+"""A gRPC server on asyncio around `Connection`: Unix sockets, TCP, TLS, health, drain.
+
+A call costs no task. Nothing wakes an idle server up: the kernel notices half-dead peers over TCP
+(`SO_KEEPALIVE`, `TCP_USER_TIMEOUT`), and the timers run only while a handshake, a first message, a deadline
+or a stream that waits for memory needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+import traceback
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from grpc_health.v1 import health_pb2
+
+from fleet.lane.budget import Budget
+from fleet.lane.connection import Connection, HalfClosed, Message, Opened
+from fleet.lane.health import DEADLINE_EXCEEDED, Health
+from fleet.lane.limits import Limits
+from fleet.lane.timeouts import Timeouts
+from fleet.service.credentials import http_server
+from fleet.service.descriptors import grpc_connections
+from fleet.service.gate import CONNECTION_SECONDS, HEALTH, allowed_roles
+from fleet.service.listening import Listener
+from fleet.service.opening import FIRST_MESSAGE_SECONDS
+from fleet.service.serving import HANDSHAKE_SECONDS, MAX_MESSAGE_BYTES
+from fleet.service.turns import Turns
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping, Sequence
+
+    from fleet.lane.connection import Ended, Event
+    from fleet.lane.method import Handler, Method
+    from fleet.lane.metrics import LaneMetrics
+    from fleet.service.gate import Gate
+    from fleet.service.tls import CertificateProvider
+    from fleet.settings.connections import ConnectionSettings
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_BYTES: Final = 256 * 1024 * 1024
+"""Of unfinished messages that do not fit into their stream's window; further ones wait."""
+UNREAD_BYTES: Final = 256 * 1024 * 1024
+"""Of replies that clients do not read, unless the owner sets another limit."""
+MEMORY_SECONDS: Final = 10.0
+"""While streams wait for memory all this time, the largest unfinished message ends: no Envoy waits longer for
+a pick (`ext_proc.message_timeout_seconds`)."""
+_PERMISSION_DENIED: Final = 7
+_UNIMPLEMENTED: Final = 12
+_PREFACE_BYTES: Final = 33
+"""A client's preface and the head of its SETTINGS (RFC 9113, section 3.4)."""
+_CLOSING_SECONDS: Final = 5.0
+"""For a peer to read what is written before its connection is closed."""
+_LAST_SECONDS: Final = 1.0
+"""The same, once the server ends."""
+_MOST_DEADLINE_SECONDS: Final = 86_400.0
+"""A later deadline is none."""
+_PROBES: Final = 3
+"""Of keep-alive, within `connections.ping_timeout_seconds`: one may be lost."""
+_PIECE_BYTES: Final = 65_536
+"""Read between two looks at the clock: at most 7,000 frames."""
+_EVENTS_AT_ONCE: Final = 16
+"""Handled between two looks at the clock; a request is two events."""
+_FULL: Final = "full"
+"""The transport's buffer is."""
+_BEHIND: Final = "behind"
+"""Events wait for their turn."""
+_LOG_SECONDS: Final = 60.0
+"""Between two lines about peers that break the protocol."""
+
+
+class LaneServer:
+    """Serves methods and health on one address."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        connections: ConnectionSettings,
+        methods: Mapping[str, Method],
+        *,
+        services: Sequence[str] = (),
+        alive: str = "",
+        tls: CertificateProvider | None = None,
+        receive_bytes: int = MAX_MESSAGE_BYTES,
+        gate: Gate | None = None,
+        metrics: LaneMetrics | None = None,
+    ) -> None:
+        """`name` is the section of the settings that has the `address`; `methods` are by path.
+
+        The health service reports `services` as ready as the server (named ""), and `alive` as serving from
+        the start.
+
+        Without `tls` the server speaks plaintext. `gate` checks the names in clients' certificates.
+        """
+        self.name = name
+        self.address = address
+        self.gate = gate
+        self.budget = Budget(max(MESSAGE_BYTES, receive_bytes), UNREAD_BYTES)
+        self._limits = Limits(message_bytes=receive_bytes)
+        self._connections = connections
+        self._services = ("", *services)
+        self._alive = alive
+        self._tls = tls
+        self._metrics = metrics
+        self._health = Health()
+        self._methods = {
+            path: (method, path[1:].partition("/")[0])
+            for path, method in (*methods.items(), *self._health.methods.items())
+        }
+        self._listener = Listener(f"{name}.address", address)
+        self._most = 0
+        self._links: dict[object, _Link] = {}
+        """By connection."""
+        self._idle: dict[_Link, None] = {}
+        """Links without streams; the first has been so for longest."""
+        self._empty: asyncio.Event | None = None
+        """Set once no link is left, while the server stops."""
+        self._opening: Timeouts[_Link] = Timeouts(HANDSHAKE_SECONDS, self._expire)
+        self.silent: Timeouts[tuple[_Link, int]] = Timeouts(FIRST_MESSAGE_SECONDS, _end_silent)
+        """Calls without a first message."""
+        self._relief: asyncio.TimerHandle | None = None
+        self.turns = Turns(time.monotonic)
+        self._quiet_until = float("-inf")
+        if metrics is not None:
+            metrics.connections.set_function(lambda: len(self._links))
+
+    async def start(self) -> None:
+        """Bind and serve, not ready yet.
+
+        Raises:
+            SettingsError: the address cannot be bound.
+        """
+        self._most = grpc_connections()
+        await self.set_ready(ready=False)
+        context = None if self._tls is None else http_server(self._tls, ["h2"])
+        await self._listener.bind()
+        self._listener.accept(lambda sock: self._admit(sock, context))
+        logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._tls else "")
+
+    async def set_ready(self, *, ready: bool) -> None:
+        """Set what health checks report."""
+        kinds = health_pb2.HealthCheckResponse
+        for service in self._services:
+            self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
+        if self._alive:
+            self._health.set(self._alive, kinds.SERVING)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new connections and streams, and end the open ones after `grace_seconds`."""
+        await self._listener.close()
+        self._empty = asyncio.Event()
+        for link in tuple(self._links.values()):
+            link.go_away()
+        await self._emptied(grace_seconds)
+        for link in tuple(self._links.values()):
+            link.go_away()  # Now without the streams that are on their way.
+            link.close()
+        await self._emptied(_LAST_SECONDS)
+        for link in tuple(self._links.values()):
+            link.abort()
+        await self._emptied(_LAST_SECONDS)
+        self._opening.close()
+        self.silent.close()
+        if self._relief is not None:
+            self._relief.cancel()
+
+    async def _emptied(self, seconds: float) -> None:
+        if self._links and self._empty is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)
+
+    def _admit(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        if len(self._links) >= self._most:
+            self.count_end("limit")
+            evicted = self._opening.oldest() or next(iter(self._idle), None)
+            if evicted is None:
+                sock.close()
+                return
+            evicted.abort()
+            self.forget(evicted)
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            _set_options(sock, self._connections)
+        link = _Link(self, sock, Connection(self._limits, self.budget))
+        self._links[link.connection] = link
+        self._opening.add(link)
+        link.open(context)
+
+    def _expire(self, link: _Link) -> None:
+        self.count_end("handshake")
+        link.abort()
+        self.forget(link)
+
+    def handler_of(self, call: _Call, path: str) -> Handler | None:
+        """Begin a call; None: it is refused, and has ended."""
+        served = self._methods.get(path)
+        if served is None:
+            call.end(_UNIMPLEMENTED, "no such method")
+            return None
+        method, service = served
+        if self.gate is not None and service != HEALTH:
+            names = self.gate.names(call.link.certificate)
+            why = self.gate.refuses(names, service, allowed_roles(service), call.peer)
+            if why is not None:
+                call.end(_PERMISSION_DENIED, why)
+                return None
+        return method(call)
+
+    def settle(self, link: _Link) -> None:
+        """Write what a call of a connection's method has caused, there and on other links."""
+        link.flush()
+        idle = not link.connection.streams
+        if idle is not link.idle and link.greeted and not link.lost:
+            link.idle = idle
+            if idle:
+                self._idle[link] = None
+            else:
+                self._idle.pop(link, None)
+        if self.budget.stirred or self.budget.waiting:
+            self._settle_others()
+
+    def _settle_others(self) -> None:
+        budget = self.budget
+        while budget.stirred:
+            link = self._links.get(budget.stirred.pop())
+            if link is not None:
+                link.react()
+                link.flush()
+        if budget.waiting and self._relief is None:
+            self._relief = asyncio.get_running_loop().call_later(MEMORY_SECONDS, self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief = None
+        if self.budget.waiting:
+            self.budget.relieve()
+            self._settle_others()
+
+    def greeted(self, link: _Link) -> None:
+        """A client has sent its preface."""
+        self._opening.discard(link)
+
+    def forget(self, link: _Link) -> None:
+        """A link is gone."""
+        self._links.pop(link.connection, None)
+        self._idle.pop(link, None)
+        self._opening.discard(link)
+        if self._empty is not None and not self._links:
+            self._empty.set()
+
+    def count_end(self, cause: str, text: str = "") -> None:
+        """Count a connection that the server ends, and log why, one line a minute."""
+        if self._metrics is not None:
+            self._metrics.connection_ends[cause].inc()
+        now = asyncio.get_running_loop().time()
+        if text and now >= self._quiet_until:
+            self._quiet_until = now + _LOG_SECONDS
+            logger.warning("%s ends a connection: %s", self.name, text)
+
+    def count_stream_end(self, cause: str) -> None:
+        """Count a stream that ends neither by its method, nor by its client, nor with its connection."""
+        if self._metrics is not None and cause in self._metrics.stream_ends:
+            self._metrics.stream_ends[cause].inc()
+
+
+class _Call:
+    """A call on a link: `fleet.lane.method.Call`."""
+
+    __slots__ = ("_stream", "link")
+
+    def __init__(self, link: _Link, stream: int) -> None:
+        self.link = link
+        self._stream = stream
+
+    @property
+    def peer(self) -> str:
+        return self.link.peer
+
+    def write(self, *messages: bytes) -> None:
+        self.link.connection.send(self._stream, *messages)
+        self.link.touched()
+
+    def end(self, status: int = 0, text: str = "") -> None:
+        self.link.end(self._stream, status, text)
+
+    def pause_reading(self) -> None:
+        self.link.pause(self._stream)
+
+    def resume_reading(self) -> None:
+        self.link.resume(self._stream)
+
+
+class _Link(asyncio.Protocol):
+    """An accepted connection: feeds its `Connection`, and runs the handlers of its calls."""
+
+    def __init__(self, server: LaneServer, sock: socket.socket, connection: Connection) -> None:
+        self.connection = connection
+        self.peer = ""
+        self.certificate = b""
+        self.greeted = False
+        self.idle = False
+        self._server = server
+        self._sock = sock
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._received = 0
+        """Bytes, until the client has greeted."""
+        self._calls: dict[int, Handler | None] = {}
+        """None: its handler is being made."""
+        self._deadlines: dict[int, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        """Renews the connection; once that closes, ends it."""
+        self._reacting = False
+        """Events are being handled."""
+        self._pauses: set[int | str] = set()
+        """Causes not to read: calls that want no message now, `_FULL`, `_BEHIND`."""
+        self._data: deque[bytes] = deque()
+        """Not read yet."""
+        self._events: deque[Event] = deque()
+        """Not handled yet."""
+        self._catching_up: asyncio.Task[None] | None = None
+        self.lost = False
+
+    def open(self, context: ssl.SSLContext | None) -> None:
+        """Begin to read, after the TLS handshake if there is one."""
+        self._connecting = asyncio.create_task(self._connect(context))
+
+    async def _connect(self, context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if context is None:
+                await loop.connect_accepted_socket(lambda: self, self._sock)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: self,
+                    self._sock,
+                    ssl=context,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                    ssl_shutdown_timeout=_CLOSING_SECONDS,
+                )
+        except OSError as error:
+            logger.debug("a connection to %s came to nothing: %s", self._server.address, error)
+            self._server.forget(self)
+            self._sock.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, because uvloop's transports are not of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            if secured.selected_alpn_protocol() != "h2":
+                self.abort()
+                return
+            self.certificate = secured.getpeercert(binary_form=True) or b""
+            if self._server.gate is not None:
+                age = CONNECTION_SECONDS * random.uniform(0.9, 1.1)  # noqa: S311 - spreads handshakes
+                self._timer = asyncio.get_running_loop().call_later(age, self.go_away)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.greeted:
+            self._received += len(data)
+            if self._received >= _PREFACE_BYTES:
+                self.greeted = True
+                self._server.greeted(self)
+        if len(data) <= _PIECE_BYTES:
+            self._data.append(data)
+        else:
+            self._data.extend(data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
+        self._work()
+        self._server.settle(self)
+
+    def connection_lost(self, _error: BaseException | None) -> None:
+        self._transport = None
+        self.lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._data.clear()
+        self._events.clear()
+        self._events.extend(self.connection.lost())
+        self._work()
+        self._server.settle(self)
+
+    def pause_writing(self) -> None:
+        self.pause(_FULL)
+
+    def resume_writing(self) -> None:
+        self.resume(_FULL)
+        self._server.settle(self)
+
+    def pause(self, cause: int | str) -> None:
+        """Read nothing until each cause is resumed."""
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(cause)
+
+    def resume(self, cause: int | str) -> None:
+        """Read again, if no other cause is left."""
+        if cause not in self._pauses:
+            return
+        self._pauses.discard(cause)
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def react(self) -> None:
+        """Handle what a call of another connection has caused here."""
+        self._data.append(b"")
+        self._work()
+
+    def _work(self) -> None:
+        """Read and handle at once, or by turns with other links, and this link is not read meanwhile.
+
+        One pass of uvloop may read megabytes of a connection: thousands of streams, or a flood of frames.
+        """
+        if self._catching_up is not None:
+            return
+        turns = self._server.turns
+        while self._behind and turns.free:
+            turns.run_now(self._work_piece)
+        if self._behind:
+            self.pause(_BEHIND)
+            self._catching_up = asyncio.create_task(self._catch_up())
+        elif self.lost:
+            self._server.forget(self)
+
+    @property
+    def _behind(self) -> bool:
+        return bool(self._events or self._data)
+
+    async def _catch_up(self) -> None:
+        while self._behind:
+            await self._server.turns.run(self._work_piece)
+            self._server.settle(self)
+        self._catching_up = None
+        self.resume(_BEHIND)
+        if self.lost:
+            self._server.forget(self)
+
+    def _work_piece(self) -> None:
+        """Handle some events, after the next bytes if there are none. The edge for faults of ours."""
+        self._reacting = True
+        try:
+            if not self._events:
+                self._events.extend(self.connection.receive(self._data.popleft()))
+            for _ in range(min(_EVENTS_AT_ONCE, len(self._events))):
+                self._handle(self._events.popleft())
+        except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
+            self._fail(error)
+        finally:
+            self._reacting = False
+
+    def _fail(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"fault of ours, {type(error).__name__} at {place.filename}:{place.lineno}"
+        self._server.count_end("fault", text)
+        self._data.clear()
+        self._events.clear()
+        self.abort()
+
+    def _handle(self, event: Event) -> None:
+        stream = event.stream
+        if isinstance(event, Opened):
+            self._begin(event)
+            return
+        handler = self._calls.get(stream)
+        if handler is None:
+            return
+        if isinstance(event, Message):
+            self._server.silent.discard((self, stream))
+            handler.message(event.data)
+        elif isinstance(event, HalfClosed):
+            handler.half_closed()
+        else:
+            self._finish(event)
+
+    def _begin(self, opened: Opened) -> None:
+        stream, server = opened.stream, self._server
+        self._calls[stream] = None
+        handler = server.handler_of(_Call(self, stream), opened.path)
+        if handler is None or stream not in self._calls:
+            return
+        self._calls[stream] = handler
+        server.silent.add((self, stream))
+        seconds = opened.timeout_seconds
+        if seconds is not None and seconds <= _MOST_DEADLINE_SECONDS:
+            self._deadlines[stream] = asyncio.get_running_loop().call_later(seconds, self._late, stream)
+
+    def _finish(self, event: Ended) -> None:
+        """A call has ended, from the outside."""
+        handler = self._forget(event.stream)
+        self._server.count_stream_end(event.reason)
+        if handler is not None:
+            handler.ended(event.reason)
+
+    def _forget(self, stream: int) -> Handler | None:
+        self._server.silent.discard((self, stream))
+        if self._pauses:
+            self.resume(stream)
+        if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
+            deadline.cancel()
+        return self._calls.pop(stream, None)
+
+    def _late(self, stream: int) -> None:
+        handler = self._calls.get(stream)
+        self._server.count_stream_end("deadline")
+        self.end(stream, DEADLINE_EXCEEDED, "the deadline is over")
+        if handler is not None:
+            handler.ended("deadline")
+
+    def silent(self, stream: int) -> None:
+        """End a call without a first message."""
+        handler = self._calls.get(stream)
+        if handler is not None:
+            self._server.count_stream_end("silent")
+            handler.silent()
+
+    def end(self, stream: int, status: int, text: str) -> None:
+        """End a call from its method's side."""
+        if stream in self._calls:
+            self._forget(stream)
+            self.connection.end(stream, status, text)
+            self.touched()
+
+    def touched(self) -> None:
+        """Write, unless that follows once all events are handled."""
+        if not self._reacting:
+            self._server.settle(self)
+
+    def go_away(self) -> None:
+        """Ask the client to leave; the second time without the streams that are on their way."""
+        self.connection.go_away()
+        self._server.settle(self)
+
+    def flush(self) -> None:
+        """Write as much as the transport takes."""
+        transport, connection = self._transport, self.connection
+        if transport is None or transport.is_closing():
+            return
+        while _FULL not in self._pauses and (data := connection.take()):
+            transport.write(data)
+        if connection.closing and _FULL not in self._pauses:
+            if connection.error:
+                self._server.count_end("protocol", connection.error)
+            self.close()
+
+    def close(self) -> None:
+        """Close it, once what is written has been sent."""
+        if self._transport is None:
+            self.abort()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.close()
+        self._timer = asyncio.get_running_loop().call_later(_CLOSING_SECONDS, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close it immediately."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._connecting is not None:
+            self._connecting.cancel()
+            self._sock.close()
+            self._server.forget(self)
+
+
+def _end_silent(call: tuple[_Link, int]) -> None:
+    link, stream = call
+    link.silent(stream)
+
+
+def _set_options(sock: socket.socket, settings: ConnectionSettings) -> None:
+    """Send replies at once, and let the kernel notice a half-dead peer within both times of pings."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    whole = settings.ping_seconds + settings.ping_timeout_seconds
+    for name, value in (
+        ("TCP_KEEPIDLE", settings.ping_seconds),
+        ("TCP_KEEPINTVL", settings.ping_timeout_seconds / _PROBES),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", 1000 * whole),
+    ):
+        # Not every system has each of them.
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, max(1, round(value)))
