@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from ext_proc.director.director import Director
 from ext_proc.follower import Follower
+from ext_proc.grpcio import GrpcioService
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.index import SharedIndex, SharedMetrics
-from fleet.service.credentials import Dialler, grpc_gate, grpc_server
-from fleet.service.serving import MAX_MESSAGE_BYTES, GrpcServer
+from ext_proc.unread import SPARE_BYTES
+from fleet.lane.metrics import LaneMetrics
+from fleet.lane.server import LaneServer
+from fleet.service.credentials import Dialler, certificate_provider, gate_of, grpc_gate, grpc_server
+from fleet.service.serving import GrpcServer
 from fleet.service.tls import Certificates
 
 if TYPE_CHECKING:
@@ -62,21 +66,9 @@ class ExtProcServer:
         self._processor = ExternalProcessor(
             self._director, self._keys, provider.get_tracer("warmroute.ext_proc"), registry
         )
-        self._service = ExtProcService(self._processor)
+        self._service, self._grpc = self._servers(settings, certificates, registry)
+        self._limit_unread()
         store.on_missed(self._missed)
-        self._grpc = GrpcServer(
-            "ext_proc",
-            settings.ext_proc.address,
-            settings.connections,
-            services=HEALTH_SERVICES,
-            alive=LIVENESS_SERVICE,
-            credentials=grpc_server(certificates, settings, "ext_proc"),
-            receive_bytes=MAX_MESSAGE_BYTES,
-            gate=grpc_gate(certificates, settings, "ext_proc"),
-            # A stream that ends with an error fails a request, so the service limits first messages itself.
-            apart=(SERVICE,),
-        )
-        self._service.register(self._grpc.server)
         self._shared = self._shared_index(settings, SharedMetrics.on(registry), clock)
         control_tls = settings.tls.workers if settings.tls.control is not None else None
         self._follower = (
@@ -95,6 +87,45 @@ class ExtProcServer:
         )
         self._warm = self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _servers(
+        self, settings: Settings, certificates: Certificates, registry: CollectorRegistry
+    ) -> tuple[ExtProcService, LaneServer | GrpcServer]:
+        """Make the service and the server that carries it."""
+        address, connections = settings.ext_proc.address, settings.connections
+        if settings.ext_proc.transport_in_force == "lane":
+            service = ExtProcService(self._processor)
+            lane = LaneServer(
+                "ext_proc",
+                address,
+                connections,
+                service.methods,
+                services=HEALTH_SERVICES,
+                alive=LIVENESS_SERVICE,
+                tls=certificate_provider(certificates, settings, "ext_proc"),
+                gate=gate_of(certificates, settings, "ext_proc"),
+                metrics=LaneMetrics.on(registry, "ext_proc"),
+            )
+            return service, lane
+        carried = GrpcioService(self._processor)
+        server = GrpcServer(
+            "ext_proc",
+            address,
+            connections,
+            services=HEALTH_SERVICES,
+            alive=LIVENESS_SERVICE,
+            credentials=grpc_server(certificates, settings, "ext_proc"),
+            gate=grpc_gate(certificates, settings, "ext_proc"),
+            # A stream that ends with an error fails a request, so the service limits first messages itself.
+            apart=(SERVICE,),
+        )
+        carried.register(server.server)
+        return carried, server
+
+    def _limit_unread(self) -> None:
+        """Set the limit of unread replies on the lane; over grpcio, the service has the same."""
+        if isinstance(self._grpc, LaneServer):
+            self._grpc.budget.unread_bytes = self._processor.buffered.limit + SPARE_BYTES
 
     @property
     def ready(self) -> bool:
@@ -130,6 +161,7 @@ class ExtProcServer:
         if self._grpc.gate is not None:
             self._grpc.gate.reconfigure(settings.tls.roles)
         self._processor.reconfigure(settings)
+        self._limit_unread()
         await self._kv.apply(settings)
 
     async def drain(self) -> None:

@@ -121,7 +121,7 @@ class RequestStream:
 
     __slots__ = (
         "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_reported",
-        "_seconds", "_span", "_token", "begun", "waits",
+        "_seconds", "_span", "_token",
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
@@ -144,10 +144,6 @@ class RequestStream:
         self._seconds = 0.0
         self._span: Span | None = None
         self._token: Token | None = None
-        self.waits = False
-        """Whether the transport waits for a message, with all replies written."""
-        self.begun = False
-        """Whether the transport has read a message; the first one may have pieces of a body behind it."""
 
     @property
     def may_leave(self) -> bool:

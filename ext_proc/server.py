@@ -1,32 +1,36 @@
-"""The gRPC service: carries `RequestStream` over grpc.aio."""
+"""The gRPC service `envoy.service.ext_proc.v3.ExternalProcessor`, whatever carries it.
+
+The lane calls `ExtProcService.open` for each stream, `ext_proc/grpcio.py` does so over grpc.aio. So both have
+the same behaviour: large messages take turns, and a stream ends with OK wherever Envoy can go on without us.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from ext_proc.processor import RequestStream
 from ext_proc.protocol.message import decode
-from ext_proc.unread import UnreadError, UnreadReplies
-from fleet.service.opening import FIRST_MESSAGE_SECONDS
 from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Mapping
 
     from ext_proc.processor import ExternalProcessor
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+    from fleet.lane.method import Call, Method
 
-_EOF: Final[Any] = grpc.aio.EOF
+    Replies = list[pb.ProcessingResponse]
+
 _FIRST_SECONDS: Final = 0.5
-"""Time limit of the first message of a stream that opens while the service closes."""
-_RESET_SECONDS: Final = 0.005
-"""gRPC may take this long to report a reset after the read that the reset ended."""
+"""Time limit of the first message of a stream that opens while the service closes. Envoy may have sent pieces
+of a body behind it, which would be lost."""
 _LARGE_BYTES: Final = 65_536
 """Reading and answering a larger message may take a millisecond or more."""
 
@@ -42,138 +46,195 @@ LIVENESS_SERVICE: Final = "liveness"
 
 
 class ExtProcService:
-    """`envoy.service.ext_proc.v3.ExternalProcessor` over grpc.aio."""
+    """The open streams, and what they share."""
 
     def __init__(self, processor: ExternalProcessor) -> None:
         self.processor = processor
-        self.unread = UnreadReplies(processor.buffered)
-        self._turns = Turns(time.monotonic)
-        self._closing = False
-        self._open: dict[asyncio.Task[Any], RequestStream] = {}
+        self.turns = Turns(time.monotonic)
+        self.closing = False
+        self._open: set[StreamHandler] = set()
+        self._empty = asyncio.Event()
 
-    def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server; messages stay bytes until their turn."""
-        process = grpc.stream_stream_rpc_method_handler(self.Process)
-        handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
-        server.add_generic_rpc_handlers((handler,))
+    @property
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by path."""
+        return {f"/{SERVICE}/Process": self.open}
 
-    async def Process(  # noqa: N802 - gRPC's name
-        self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
-        """Serve one HTTP request: from its first message until its response ends or either side leaves.
+    def open(self, call: Call) -> StreamHandler:
+        """Begin a stream: one HTTP request."""
+        handler = StreamHandler(self, call)
+        self._open.add(handler)
+        if self.closing:
+            asyncio.get_running_loop().call_later(_FIRST_SECONDS, handler.silent)
+        return handler
 
-        Envoy ends a stream by a reset, and gRPC then cancels this handler. grpcio never frees a cancelled
-        read, nor a status for a stream that was reset (https://github.com/grpc/grpc/issues/43360). So another
-        task reads, which ends by itself with its last read, and the status waits until gRPC reports a reset.
-        """
-        serving = asyncio.create_task(self._serve(context))
-        end = _end_of(serving)
-        silent = end.get_loop().call_later(FIRST_MESSAGE_SECONDS, self._end_silent, serving, end)
-        try:
-            await end
-            if not serving.done():
-                return  # The client was silent; the stream ends with OK, and so does its read.
-            if serving.result() and not self._closing:
-                await asyncio.sleep(_RESET_SECONDS)
-        except UnreadError as error:
-            self.processor.metrics.unread.inc()
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except asyncio.CancelledError:
-            await _end_of(serving)
-            serving.result()
-            raise
-        finally:
-            silent.cancel()
-
-    def _end_silent(self, serving: asyncio.Task[Any], end: asyncio.Future[None]) -> None:
-        stream = self._open.get(serving)
-        if stream is not None and not stream.begun and not end.done():
-            end.set_result(None)
-
-    async def _serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
-        """Answer a stream until it ends; return whether the client has ended it."""
-        task = asyncio.current_task()
-        assert task is not None
-        stream = self._open[task] = RequestStream(self.processor)
-        try:
-            while not (self._closing and stream.begun and stream.may_leave):
-                stream.waits = True
-                try:
-                    late = self._closing and not stream.begun
-                    data = await (_first(context) if late else context.read())
-                except TimeoutError:
-                    break
-                stream.waits = False
-                if data is _EOF:
-                    return True
-                stream.begun = True
-                try:
-                    replies = await self._replies(stream, data)
-                except DecodeError:
-                    # Envoy sends headers as attributes, which must be UTF-8. Clients may send any bytes, or
-                    # very many headers, so this is neither a fault of ours nor a reason for an alarm.
-                    self.processor.metrics.unreadable.inc()
-                    await self.unread.write(context, _serialised(stream.leave_early()))
-                    break
-                data = None  # It may be large, and the replies may wait for long.
-                await self.unread.write(context, replies)
-                replies = []  # As large, and the next message may be long in coming.
-        except grpc.aio.InternalError:
-            return True  # The client reset the stream during a read or write.
-        except asyncio.CancelledError:
-            # Our own close: OK tells Envoy to continue without us, an error would fail the request.
-            if not self._closing or context.cancelled():
-                raise
-            if stream.waits:
-                await self.unread.write(context, _serialised(stream.leave_early()))
-        finally:
-            del self._open[task]
-            stream.close()
-        return False
-
-    async def _replies(self, stream: RequestStream, data: bytes) -> list[bytes]:
-        """Return the serialised replies to a message. Large messages of all streams take turns.
-
-        gRPC delivers all complete messages in one pass of the loop.
-
-        Raises:
-            DecodeError: the message is malformed, or too large apart from its body.
-        """
-        large = len(data) > _LARGE_BYTES
-        message = await self._turns.run(partial(decode, data)) if large else decode(data)
-        replies = stream.replies(message)
-        return _serialised(replies if isinstance(replies, list) else await replies)
+    def forget(self, handler: StreamHandler) -> None:
+        """Remove a stream that has ended."""
+        self._open.discard(handler)
+        if not self._open:
+            self._empty.set()
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
 
         Streams before their first message or the end of a body have `grace_seconds` to get there.
         """
-        self._closing = True
-        for task, stream in tuple(self._open.items()):
-            if stream.begun and stream.waits and stream.may_leave:
-                task.cancel()
+        self.closing = True
+        for handler in tuple(self._open):
+            if handler.begun and handler.waits and handler.may_leave:
+                handler.leave()
+        self._empty.clear()
         if self._open:
-            await asyncio.wait(tuple(self._open), timeout=grace_seconds)
-        late = tuple(self._open)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), grace_seconds)
+        for handler in tuple(self._open):
+            handler.leave()
 
 
-def _end_of(task: asyncio.Task[Any]) -> asyncio.Future[None]:
-    """Return a future of a task's end that can be cancelled alone. `asyncio.wait` costs far more CPU."""
-    end: asyncio.Future[None] = task.get_loop().create_future()
-    task.add_done_callback(lambda _: None if end.done() else end.set_result(None))
-    return end
+class StreamHandler:
+    """One stream: from its first message until its response ends or either side leaves.
 
+    A message is answered at once, without a task, unless it waits for its turn or for other workers. Those
+    behind it wait then too.
+    """
 
-def _serialised(replies: Iterable[pb.ProcessingResponse]) -> list[bytes]:
-    return [reply.SerializeToString() for reply in replies]
+    __slots__ = ("_call", "_half_closed", "_over", "_queue", "_request", "_service", "_step", "begun")
 
+    def __init__(self, service: ExtProcService, call: Call) -> None:
+        self._service = service
+        self._call = call
+        self._request = RequestStream(service.processor)
+        self._step: asyncio.Task[None] | None = None
+        self._queue: deque[bytes] | None = None
+        """Messages that have arrived during the step."""
+        self._half_closed = self._over = False
+        self.begun = False
+        """Whether a message has come; the first one may have pieces of a body behind it."""
 
-async def _first(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-    """Read the first message. Envoy may have sent pieces of a body behind it, which would be lost."""
-    async with asyncio.timeout(_FIRST_SECONDS):
-        return await context.read()
+    @property
+    def waits(self) -> bool:
+        """Whether every message so far has been answered."""
+        return self._step is None
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the stream may end now without loss for the request."""
+        return self._request.may_leave
+
+    def message(self, data: bytes) -> None:
+        """Answer a message."""
+        self.begun = True
+        if self._step is not None:
+            self._queue = self._queue or deque()
+            self._queue.append(data)
+            self._call.pause_reading()
+            return
+        try:
+            replies = self._replies(data)
+            if isinstance(replies, list):
+                self._answer(replies)
+            else:
+                self._step = asyncio.create_task(self._go_on(replies))
+                # A task that is cancelled before its first step leaves the replies' coroutine open.
+                self._step.add_done_callback(lambda _: replies.close())
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self._fail(error)
+
+    def half_closed(self) -> None:
+        """No further message comes."""
+        self._half_closed = True
+        if self._step is None:
+            self._end()
+
+    def silent(self) -> None:
+        """End the stream if no message has come."""
+        if not self.begun:
+            self._end()
+
+    def ended(self, reason: str) -> None:
+        """The stream is over."""
+        if reason == "memory":
+            self._service.processor.metrics.unread.inc()
+        self._close()
+
+    def leave(self) -> None:
+        """End the stream, with what has been buffered of its body."""
+        if self._step is None:
+            self._write(self._request.leave_early())
+        self._end()
+
+    async def settled(self) -> None:
+        """Return once all messages so far are answered."""
+        while self._step is not None:
+            await asyncio.wait((self._step,))
+
+    def _replies(self, data: bytes) -> Replies | Coroutine[Any, Any, Replies]:
+        """Answer a message. Large ones of all streams take turns: many may be complete in one pass.
+
+        Raises:
+            DecodeError: the message is malformed, or too large apart from its body.
+        """
+        if len(data) <= _LARGE_BYTES:
+            return self._request.replies(decode(data))
+        turns, piece = self._service.turns, partial(decode, data)
+        return self._request.replies(turns.run_now(piece)) if turns.free else self._in_turn(piece)
+
+    async def _in_turn(self, piece: partial[pb.ProcessingRequest]) -> Replies:
+        message = await self._service.turns.run(piece)
+        del piece  # It has the message's bytes.
+        replies = self._request.replies(message)
+        return replies if isinstance(replies, list) else await replies
+
+    async def _go_on(self, replies: Coroutine[Any, Any, Replies]) -> None:
+        """Answer a message that waits, then those behind it."""
+        try:
+            self._answer(await replies)
+            while self._queue and not self._over:
+                answered = self._replies(self._queue.popleft())
+                self._answer(answered if isinstance(answered, list) else await answered)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self._fail(error)
+        finally:
+            self._step = None
+        if self._half_closed:
+            self._end()
+        elif not self._over:
+            self._call.resume_reading()
+
+    def _answer(self, replies: Replies) -> None:
+        self._write(replies)
+        if self._service.closing and self._request.may_leave:
+            self._end()
+
+    def _write(self, replies: Replies) -> None:
+        if replies:
+            self._call.write(*(reply.SerializeToString() for reply in replies))
+
+    def _fail(self, error: Exception) -> None:
+        """End the stream with OK, so that the request goes on.
+
+        Envoy sends headers as attributes, which must be UTF-8. Clients may send any bytes, or very many
+        headers, so an unreadable message is neither a fault of ours nor a reason for an alarm.
+        """
+        processor = self._service.processor
+        if isinstance(error, DecodeError):
+            processor.metrics.unreadable.inc()
+            self._write(self._request.leave_early())
+        else:
+            processor.faults.note(error)
+        self._end()
+
+    def _end(self) -> None:
+        if not self._over:
+            self._close()
+            self._call.end()
+
+    def _close(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        step, self._step, self._queue = self._step, None, None
+        if step is not None and step is not asyncio.current_task():
+            step.cancel()
+        self._request.close()
+        self._service.forget(self)

@@ -28,6 +28,7 @@ RESTART_ONLY = (
     ("xds", "address"),
     ("xds", "state_path"),
     ("ext_proc", "address"),
+    ("ext_proc", "transport"),
     ("ext_proc", "workers"),
     ("ext_proc", "shared"),
     ("control", "address"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from fleet.settings.address import MAX_SOCKET_PATH_BYTES, ServerAddress, split_host_port
+from fleet.settings.address import MAX_SOCKET_PATH_BYTES, ServerAddress, is_local, split_host_port
 from fleet.settings.idempotency import IdempotencySettings
 from fleet.settings.picks import PickSettings
 from fleet.settings.shared import SharedSettings
@@ -15,11 +15,15 @@ from fleet.settings.strict import Strict
 MOST_WORKERS: Final = 64
 _MAX_PORT: Final = 65_535
 
+Transport = Literal["lane", "grpcio"]
+
 
 class ExtProcSettings(Strict):
     """Where the external processor listens, where Envoy finds it, and how it picks."""
 
     address: ServerAddress = "unix:/run/warmroute/ext_proc.sock"
+    transport: Transport | None = None
+    """The gRPC server of the address; None: by the address."""
     message_timeout_seconds: Annotated[float, Field(gt=0, le=10)] = 0.25
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
     """Processes of `warmroute ext-proc` on one host; Envoys spread requests over all of them."""
@@ -32,6 +36,11 @@ class ExtProcSettings(Strict):
     """Let Envoy choose the route again, with the headers that are set: for routes that match on one of
     them."""
     pick: PickSettings = PickSettings()
+
+    @property
+    def transport_in_force(self) -> Transport:
+        """The lane for peers on this host, grpcio for others."""
+        return self.transport or ("lane" if is_local(self.address) else "grpcio")
 
     @property
     def worker_addresses(self) -> tuple[str, ...]:

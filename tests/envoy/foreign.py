@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from ext_proc.director.director import Director
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.processor import ExternalProcessor
-from ext_proc.server import ExtProcService
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.names import DESTINATION_KEY
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
 from tests.envoy.conftest import Engines, eventually, free_address
 from tests.envoy.processors import mother
+from tests.ext_proc.transports import serving
 from warmroute.demo.envoy import EnvoyProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from ext_proc.pick import PickResult
+    from ext_proc.server import ExtProcService
 
 _PRE = "type.googleapis.com/envoy."
 _POLICY = f"{_PRE}extensions.load_balancing_policies"
@@ -213,8 +213,8 @@ def _health_checks() -> dict[str, Any]:
     return {"health_checks": [check], "common_lb_config": {"healthy_panic_threshold": {"value": 0}}}
 
 
-def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
-    """The product's service over a fleet of these engines."""
+def processor_of(engines: Sequence[str], **ext_proc: Any) -> ExternalProcessor:
+    """The product's processor over a fleet of these engines."""
     pools = Membership((Pool("pool", tuple(Endpoint(engine, "pool", ()) for engine in engines)),))
     store = FleetStore()
     store.publish(FleetView(pools, dict.fromkeys(engines, 100)))
@@ -226,16 +226,7 @@ def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
     director = Director(store, settings, registry, loop.time)
     tracer = TracerProvider().get_tracer("test")
     keys = Idempotency(settings, registry, loop.time, "alone")
-    return ExtProcService(ExternalProcessor(director, keys, tracer, registry))
-
-
-async def serve(service: ExtProcService, socket: str) -> grpc.aio.Server:
-    """Start a service on a Unix socket."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
-    service.register(server)
-    server.add_insecure_port(f"unix:{socket}")
-    await server.start()
-    return server
+    return ExternalProcessor(director, keys, tracer, registry)
 
 
 @dataclass
@@ -289,26 +280,29 @@ class Foreign:
 
 
 @contextlib.asynccontextmanager
-async def foreign(ways: Sequence[Way], *, inside: bool = True, **ext_proc: Any) -> AsyncIterator[Foreign]:
+async def foreign(
+    ways: Sequence[Way], *, inside: bool = True, transport: str = "lane", **ext_proc: Any
+) -> AsyncIterator[Foreign]:
     """Start it all; `inside` is whether the service runs in this process."""
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     engines = Engines()
     await engines.start()
     pool = [await engines.add() for _ in range(3)]
     addresses = {way.name: free_address() for way in ways}
-    socket, server = f"{directory}/ext_proc.sock", None
-    service = service_of(pool, **ext_proc) if inside else None
+    socket = f"{directory}/ext_proc.sock"
     timeout = aiohttp.ClientTimeout(total=60)
     try:
-        if service is not None:
-            server = await serve(service, socket)
         boot = bootstrap([_at(way, pool) for way in ways], addresses, socket, pool)
-        async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession(timeout=timeout) as http:
+        async with contextlib.AsyncExitStack() as stack:
+            service = None
+            if inside:
+                carried = serving(processor_of(pool, **ext_proc), f"unix:{socket}", transport)
+                service = await stack.enter_async_context(carried)
+            envoy = await stack.enter_async_context(EnvoyProcess(boot))
+            http = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
             await envoy.wait_ready(listeners=len(ways))
             yield Foreign(envoy, engines, pool, http, addresses, socket, service)
     finally:
-        if server is not None:
-            await server.stop(None)
         await engines.stop()
         shutil.rmtree(directory)
 
@@ -321,8 +315,10 @@ def _at(way: Way, pool: Sequence[str]) -> Way:
     return Way(**{**way.__dict__, "subset": allowed})
 
 
-async def _listen(socket: str, engines: Sequence[str]) -> grpc.aio.Server:
-    return await serve(service_of(engines), socket)
+async def _listen(socket: str, engines: Sequence[str]) -> contextlib.AsyncExitStack:
+    stack = contextlib.AsyncExitStack()
+    await stack.enter_async_context(serving(processor_of(engines), f"unix:{socket}"))
+    return stack
 
 
 if __name__ == "__main__":

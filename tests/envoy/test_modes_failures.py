@@ -60,6 +60,10 @@ TABLE = {
     "gateway": "500 whole 500 broken",
     "gateway-closed": "500 500 500 broken",
 }
+STOPS = [
+    *(("lane", name) for name in TABLE if "gateway" not in name or name == "gateway-closed"),
+    *(("grpcio", name) for name in TABLE if name.endswith("-closed")),
+]
 ALWAYS = ["BUFFERED-2", f"{DUPLEX}-2"]
 """Looked at in every run, the whole table in `make slow`."""
 
@@ -71,8 +75,9 @@ async def apart() -> AsyncIterator[Foreign]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def inside() -> AsyncIterator[Foreign]:
-    async with foreign(WAYS) as made:
+async def inside(request: pytest.FixtureRequest) -> AsyncIterator[Foreign]:
+    """On the lane, or on the transport that the test names."""
+    async with foreign(WAYS, transport=getattr(request, "param", "lane")) as made:
         yield made
 
 
@@ -201,7 +206,7 @@ async def _nothing() -> None:
 
 
 @pytest.mark.parametrize("point", ["headers", "body", "response"])
-@pytest.mark.parametrize("way", [name for name in TABLE if "gateway" not in name or name == "gateway-closed"])
+@pytest.mark.parametrize(("inside", "way"), STOPS, indirect=["inside"])
 async def test_a_processor_that_stops_harms_no_request(inside: Foreign, way: str, point: str) -> None:
     """It ends its streams with OK, and waits for bodies that are on their way: no failure in any mode."""
     service = inside.service
@@ -217,7 +222,7 @@ async def test_a_processor_that_stops_harms_no_request(inside: Foreign, way: str
         assert await die(inside, way, point, end) == "whole"
         await asyncio.gather(*closing)
     finally:
-        service._closing = False
+        service.closing = False
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,15 @@ WAYS = [
     *(Way(f"{mode}-upgrade", mode, extra={"allow_mode_override": True}) for mode in MODES),
 ]
 OTHERS = [way for way in WAYS if not way.name.endswith(("-header", "-slow"))]
+CARRIED = [
+    *(pytest.param("lane", way, id=way.name) for way in OTHERS),
+    *(
+        pytest.param("grpcio", way, id=f"{way.name}-grpcio")
+        for way in OTHERS
+        if way.name.endswith("-False") or way.name == "gateway"
+    ),
+]
+"""Every way on the lane, each mode on grpcio too."""
 BODY = json.dumps({"model": "m", "prompt": "Grüße, 世界 🦙 " * 300}, ensure_ascii=False).encode()
 BODIES = {
     "none": None,
@@ -55,8 +64,9 @@ PAUSES = ["0", "0.6"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def world() -> AsyncIterator[Foreign]:
-    async with foreign(WAYS) as made:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[Foreign]:
+    """On the lane, or on the transport that the test names."""
+    async with foreign(WAYS, transport=getattr(request, "param", "lane")) as made:
         yield made
 
 
@@ -87,7 +97,7 @@ def shown(seen: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, value in seen["headers"] if name in REMOVED_REQUEST_HEADERS}
 
 
-@pytest.mark.parametrize("way", OTHERS, ids=lambda way: way.name)
+@pytest.mark.parametrize(("world", "way"), CARRIED, indirect=["world"])
 async def test_every_body_reaches_the_engine_as_it_was(world: Foreign, way: Way) -> None:
     """Whole, in random pieces or byte by byte; picked where the mode allows; what clients forge is gone."""
     limit = await world.stat(way.name, "rejected_header_mutations")
@@ -151,7 +161,7 @@ async def test_what_has_no_json_in_it_passes_and_is_steered_by_nobody(world: For
         assert world.newest.endpoints == (), name
 
 
-@pytest.mark.parametrize("way", OTHERS, ids=lambda way: way.name)
+@pytest.mark.parametrize(("world", "way"), CARRIED, indirect=["world"])
 async def test_every_response_reaches_the_client_as_it_was(world: Foreign, way: Way) -> None:
     """A token stream is passed on as it comes, whatever of it is shown to us."""
     whole = way.response in {"BUFFERED", "BUFFERED_PARTIAL"}

@@ -311,6 +311,7 @@ async def test_connections_are_renewed_under_load_and_no_request_fails(
     """As after each hour: streams of discovery are cut, those of requests go on to their ends."""
     short = functools.partial(GrpcGate, connection_seconds=0.5, last_seconds=0.2)
     monkeypatch.setattr("fleet.service.credentials.GrpcGate", short)
+    monkeypatch.setattr("fleet.lane.server.CONNECTION_SECONDS", 0.5)
     site = Site(tmp_path, [unused_tcp_port_factory() for _ in range(4)])
     await site.start()
     statuses: Counter[tuple[int, bool]] = Counter()

@@ -23,6 +23,7 @@ from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
 from fleet.service.serving import MAX_MESSAGE_BYTES
 from tests.ext_proc.fake_envoy import body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.transports import TRANSPORTS, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,28 +126,21 @@ def test_sets_of_endpoints_are_kept_by_all_their_entries() -> None:
     assert len(subsets._kept) > 10
 
 
-async def test_a_message_over_the_limit_costs_its_pick_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_message_over_the_limit_costs_its_pick_alone(tmp_path: Path, transport: str) -> None:
     """The stream ends with OK, for which Envoy goes on without us."""
-    stage = Stage(sample_ratio=0.0)
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)])
-    stage.server.register(server)
-    address = f"unix:{tmp_path}/s"
-    server.add_insecure_port(address)
-    await server.start()
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            call = channel.stream_stream(abuse.METHOD)()
-            await call.write(abuse.empty(500_000))
-            assert await call.read() is grpc.aio.EOF
-            assert await call.code() is grpc.StatusCode.OK
-            honest = channel.stream_stream(abuse.METHOD)()
-            await honest.write(with_mode(headers_message(), "BUFFERED").SerializeToString())
-            assert pb.ProcessingResponse.FromString(await honest.read()).HasField("request_headers")
-            honest.cancel()
+    stage, address = Stage(sample_ratio=0.0), f"unix:{tmp_path}/s"
+    async with serving(stage.service, address, transport), grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(abuse.METHOD)()
+        await call.write(abuse.empty(500_000))
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+        honest = channel.stream_stream(abuse.METHOD)()
+        await honest.write(with_mode(headers_message(), "BUFFERED").SerializeToString())
+        assert pb.ProcessingResponse.FromString(await honest.read()).HasField("request_headers")
+        honest.cancel()
         assert stage.value("warmroute_ext_proc_unreadable_messages_total") == 1
         async with asyncio.timeout(60):
             assert await abuse.attack(address, "empty", 500_000, most_bytes=3_000_000, seconds=60.0) > 0
         assert stage.value("warmroute_ext_proc_unreadable_messages_total") == 4
         assert not stage.value("warmroute_ext_proc_faults_total", kind="DecodeError")
-    finally:
-        await server.stop(None)

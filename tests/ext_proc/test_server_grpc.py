@@ -1,4 +1,4 @@
-"""The service over real grpc.aio on a Unix socket: replies, every way a stream can end, and what is left."""
+"""The service on a Unix socket, over both transports: replies, every way a stream can end, what is left."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from tests.ext_proc.fake_envoy import (
     with_mode,
 )
 from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.transports import TRANSPORTS, serving
 from tests.ext_proc.worlds import chat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from ext_proc.server import ExtProcService
+
 
 class Link:
     """A stage behind a socket, and a stub to it."""
 
-    def __init__(self, stage: Stage, channel: grpc.aio.Channel) -> None:
+    def __init__(self, stage: Stage, server: ExtProcService, channel: grpc.aio.Channel) -> None:
         self.stage = stage
+        self.server = server
         self.channel = channel
         self.stub = pb_grpc.ExternalProcessorStub(channel)
 
@@ -43,7 +47,7 @@ class Link:
     async def holds(self, size: int) -> None:
         """Wait until the one stream there is holds so many bytes."""
         await self.settled(
-            lambda: [stream._exchange._buffer.size for stream in self.stage.server._open.values()] == [size]
+            lambda: [stream._request._exchange._buffer.size for stream in self.server._open] == [size]
         )
 
     async def idle(self) -> None:
@@ -51,17 +55,14 @@ class Link:
         assert self.stage.in_flight() == 0
 
 
-@pytest.fixture
-async def link(tmp_path: Path) -> AsyncIterator[Link]:
-    stage = Stage(sample_ratio=0.0)
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
-    stage.server.register(server)
-    address = f"unix:{tmp_path}/s"
-    server.add_insecure_port(address)
-    await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield Link(stage, channel)
-    await server.stop(None)
+@pytest.fixture(params=TRANSPORTS)
+async def link(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Link]:
+    stage, address = Stage(sample_ratio=0.0), f"unix:{tmp_path}/s"
+    async with (
+        serving(stage.service, address, request.param) as server,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        yield Link(stage, server, channel)
 
 
 def whole_body(text: str = "hi") -> Any:
@@ -194,7 +195,7 @@ async def test_close_ends_open_streams_with_ok(link: Link) -> None:
     silent = link.stub.Process()
     await silent.wait_for_connection()
     await link.settled(lambda: link.stage.service.streams == 6)
-    await link.stage.server.close()
+    await link.server.close()
     for call in (*calls, silent):
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
@@ -222,7 +223,7 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
     body = chat("a" * 500)
     await call.write(body_message(body, end_of_stream=False))
     await link.holds(len(body))
-    closing = asyncio.create_task(link.stage.server.close(10.0))
+    closing = asyncio.create_task(link.server.close(10.0))
     await call.write(body_message(b"", end_of_stream=True))
     assert (await call.read()).WhichOneof("response") == "request_headers"
     assert (await call.read()).request_body.response.body_mutation.streamed_response.end_of_stream
@@ -235,8 +236,8 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
 async def test_close_waits_for_first_message_of_open_stream(link: Link) -> None:
     """Envoy has sent it, and a body's pieces behind it, before it hears that the stream has ended."""
     call = link.stub.Process()
-    await link.settled(lambda: [stream.waits for stream in link.stage.server._open.values()] == [True])
-    closing = asyncio.create_task(link.stage.server.close(60.0))
+    await link.settled(lambda: [stream.waits for stream in link.server._open] == [True])
+    closing = asyncio.create_task(link.server.close(60.0))
     await asyncio.sleep(0)
     await call.write(with_mode(headers_message(), DUPLEX))
     await call.write(body_message(chat("a" * 500), end_of_stream=True))
@@ -254,7 +255,7 @@ async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -
     body = chat("a" * 500)
     await call.write(body_message(body, end_of_stream=False))
     await link.holds(len(body))
-    await link.stage.server.close(0.01)
+    await link.server.close(0.01)
     assert (await call.read()).WhichOneof("response") == "request_headers"
     piece = (await call.read()).request_body.response.body_mutation.streamed_response
     assert (piece.body, piece.end_of_stream) == (body, False)
@@ -264,7 +265,7 @@ async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -
 
 
 async def test_who_comes_while_it_closes_goes_on_without_it(link: Link) -> None:
-    await link.stage.server.close()
+    await link.server.close()
     call = link.stub.Process()
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK

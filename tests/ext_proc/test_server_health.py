@@ -15,6 +15,7 @@ from ext_proc.app import ExtProcServer
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE
 from fleet.store import FleetStore
 from testing.certificates import Authority
+from tests.ext_proc.transports import TRANSPORTS
 from tests.ext_proc.worlds import pool_of, settings_with, view_of
 from warmroute.demo.processes import free_port
 
@@ -25,11 +26,14 @@ KINDS = health_pb2.HealthCheckResponse
 NAMES = ("", *HEALTH_SERVICES)
 
 
-async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path, transport: str) -> None:
     """NOT_SERVING until a fleet is known and from the drain on; the process is alive all the time."""
     store = FleetStore()
     settings = settings_with(
-        ext_proc={"address": f"unix:{tmp_path}/s"}, limits={"drain_seconds": 0.01}, xds={"tick_seconds": 0.05}
+        ext_proc={"address": f"unix:{tmp_path}/s", "transport": transport},
+        limits={"drain_seconds": 0.01},
+        xds={"tick_seconds": 0.05},
     )
     server = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     await server.start()
@@ -59,7 +63,8 @@ async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path) -> 
     await server.stop()
 
 
-async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path, transport: str) -> None:
     """Gateways speak TLS to a picker and show none; whoever may reach the port is the network's business."""
     authority, address = Authority(tmp_path), f"127.0.0.1:{free_port()}"
     issued = authority.issue("picker")
@@ -67,7 +72,8 @@ async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path
     ours = {**files, "ca_file": str(authority.file)}
     more = {"tls": {"ext_proc": files, "envoy": ours}, "allow_plaintext": True}
     assert settings_with(ext_proc={"address": "0.0.0.0:9002"}, **more).tls.ext_proc is not None
-    settings = settings_with(ext_proc={"address": address}, limits={"drain_seconds": 0.01}, **more)
+    carried = {"address": address, "transport": transport}
+    settings = settings_with(ext_proc=carried, limits={"drain_seconds": 0.01}, **more)
     server = ExtProcServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), follow=False)
     await server.start()
     roots = grpc.ssl_channel_credentials(authority.file.read_bytes())

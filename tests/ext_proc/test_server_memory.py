@@ -8,10 +8,10 @@ import gc
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 import pytest
 
 from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.transports import TRANSPORTS, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,15 +49,12 @@ def allocated_bytes() -> int:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc")
-async def test_streams_that_are_reset_leave_no_native_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_streams_that_are_reset_leave_no_native_memory(tmp_path: Path, transport: str) -> None:
     """As Envoy ends each of them; the client is a process of its own, since clients leave some as well."""
     # With an access log the newest prompts are remembered, up to thousands of them.
     stage = Stage(sample_ratio=0.0, signals={"access_log": False})
-    server = grpc.aio.server()
-    stage.server.register(server)
     address = f"unix:{tmp_path}/s"
-    server.add_insecure_port(address)
-    await server.start()
 
     async def reset(count: int) -> int:
         client = await asyncio.create_subprocess_exec(sys.executable, "-c", _CLIENT, address, str(count))
@@ -67,8 +64,8 @@ async def test_streams_that_are_reset_leave_no_native_memory(tmp_path: Path) -> 
                 await asyncio.sleep(0.01)
         return allocated_bytes()
 
-    before = await reset(WARM_UP)
-    after = await reset(STREAMS)
-    await server.stop(None)
+    async with serving(stage.service, address, transport):
+        before = await reset(WARM_UP)
+        after = await reset(STREAMS)
     assert stage.picks("cold") + stage.picks("warm") == WARM_UP + STREAMS
     assert (after - before) / STREAMS < MOST_BYTES

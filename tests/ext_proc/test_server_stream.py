@@ -18,7 +18,6 @@ from prometheus_client import generate_latest
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.pick import Reason
 from ext_proc.processor import ExternalProcessor, RequestStream
-from ext_proc.server import ExtProcService
 from tests.ext_proc.fake_envoy import (
     DUPLEX,
     FakeEnvoy,
@@ -64,7 +63,6 @@ class Stage:
             clock=self.clock,
             draw=lambda: 0.5,
         )
-        self.server = ExtProcService(self.service)
 
     def value(self, name: str, **labels: str) -> float:
         return self.world.registry.get_sample_value(name, labels) or 0.0

@@ -106,3 +106,19 @@ def test_a_refused_url_is_not_shown(url: str) -> None:
     error = refused("", {"WARMROUTE_EXT_PROC_SHARED_URL": url})
     assert "ext_proc.shared.url" in error
     assert "opensesame" not in error
+
+
+@pytest.mark.parametrize(
+    ("address", "named", "transport"),
+    [
+        ("unix:/run/w/e.sock", "", "lane"),
+        ("127.0.0.1:7000", "", "lane"),
+        ("[::1]:7000", "", "lane"),
+        ("10.0.0.1:7000", "", "grpcio"),
+        ("10.0.0.1:7000", ", transport: lane", "lane"),
+        ("unix:/run/w/e.sock", ", transport: grpcio", "grpcio"),
+    ],
+)
+def test_transport_follows_the_address(address: str, named: str, transport: str) -> None:
+    text = f"allow_plaintext: true\next_proc: {{address: '{address}'{named}}}\n"
+    assert parse_settings(BASE + text, environ={}).ext_proc.transport_in_force == transport
