@@ -69,7 +69,9 @@ class Driven:
     def answer(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Return the replies to a message."""
         event = self._exchange.receive(message)
-        return self._exchange.resume(self._pick(event.request)) if isinstance(event, NeedsPick) else event
+        if isinstance(event, NeedsPick):
+            event = self._exchange.resume(self._pick(event.request))
+        return [pb.ProcessingResponse.FromString(reply) for reply in event]
 
     def _pick(self, request: HttpRequest) -> PickResult:
         self.picks += 1

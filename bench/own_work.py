@@ -137,7 +137,7 @@ def answer(stream: RequestStream, data: bytes) -> list[bytes]:
             replies.send(None)
         except StopIteration as returned:
             replies = returned.value
-    return [reply.SerializeToString() for reply in replies]
+    return [reply if isinstance(reply, bytes) else reply.SerializeToString() for reply in replies]
 
 
 class Messages:

@@ -150,10 +150,11 @@ class RequestStream:
         """Whether the stream may end now without loss for the request."""
         return self._exchange.may_leave
 
-    def replies(
-        self, message: pb.ProcessingRequest
-    ) -> list[pb.ProcessingResponse] | Coroutine[Any, Any, list[pb.ProcessingResponse]]:
-        """Answer one message, at once unless workers share keys; never raises for a fault of ours."""
+    def replies(self, message: pb.ProcessingRequest) -> list[bytes] | Coroutine[Any, Any, list[bytes]]:
+        """Answer one message with serialised ones, at once unless workers share keys.
+
+        Never raises for a fault of ours.
+        """
         event = self._receive(message)
         if isinstance(event, list):
             return event
@@ -162,13 +163,13 @@ class RequestStream:
             return self._confirmed(self._claim, event.request)
         return self._reply(event.request)
 
-    async def _confirmed(self, claim: Claim, request: HttpRequest) -> list[pb.ProcessingResponse]:
+    async def _confirmed(self, claim: Claim, request: HttpRequest) -> list[bytes]:
         """Answer the deciding message once the other workers have answered for its key."""
         if not await self._processor.keys.confirm(claim):
             self._claim, self._duplicate = None, True
         return self._reply(request)
 
-    def leave_early(self) -> list[pb.ProcessingResponse]:
+    def leave_early(self) -> list[bytes]:
         """Return the buffered body to Envoy before the stream ends; never raises for a fault of ours."""
         event = self._exchange.leave_early()
         if isinstance(event, list):
@@ -188,7 +189,7 @@ class RequestStream:
         if claim is not None:
             processor.keys.end(claim)
 
-    def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
+    def _receive(self, message: pb.ProcessingRequest) -> list[bytes] | NeedsPick:
         exchange = self._exchange
         try:
             event = exchange.receive(message)
@@ -200,7 +201,7 @@ class RequestStream:
             self._report(*exchange.served)
         return event
 
-    def _without_pick(self) -> list[pb.ProcessingResponse]:
+    def _without_pick(self) -> list[bytes]:
         """Answer a message for which the exchange failed."""
         decision = Decision(PickResult.none(Reason.FAULT))
         replies = self._exchange.resume(decision.result)
@@ -238,7 +239,7 @@ class RequestStream:
             return metadata
         return {**metadata, METADATA_BLOCKS: prompt}
 
-    def _reply(self, request: HttpRequest) -> list[pb.ProcessingResponse]:
+    def _reply(self, request: HttpRequest) -> list[bytes]:
         """Decide, and answer the message for which the exchange needs the decision."""
         metadata = NOTHING if self._key is None else self._key.metadata
         if self._span is not None:

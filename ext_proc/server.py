@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
     from fleet.lane.method import Call, Method
 
-    Replies = list[pb.ProcessingResponse]
-
 _FIRST_SECONDS: Final = 0.5
 """Time limit of the first message of a stream that opens while the service closes. Envoy may have sent pieces
 of a body behind it, which would be lost."""
@@ -168,7 +166,7 @@ class StreamHandler:
         while self._step is not None:
             await asyncio.wait((self._step,))
 
-    def _replies(self, data: bytes) -> Replies | Coroutine[Any, Any, Replies]:
+    def _replies(self, data: bytes) -> list[bytes] | Coroutine[Any, Any, list[bytes]]:
         """Answer a message. Large ones of all streams take turns: many may be complete in one pass.
 
         Raises:
@@ -179,13 +177,13 @@ class StreamHandler:
         turns, piece = self._service.turns, partial(decode, data)
         return self._request.replies(turns.run_now(piece)) if turns.free else self._in_turn(piece)
 
-    async def _in_turn(self, piece: partial[pb.ProcessingRequest]) -> Replies:
+    async def _in_turn(self, piece: partial[pb.ProcessingRequest]) -> list[bytes]:
         message = await self._service.turns.run(piece)
         del piece  # It has the message's bytes.
         replies = self._request.replies(message)
         return replies if isinstance(replies, list) else await replies
 
-    async def _go_on(self, replies: Coroutine[Any, Any, Replies]) -> None:
+    async def _go_on(self, replies: Coroutine[Any, Any, list[bytes]]) -> None:
         """Answer a message that waits, then those behind it."""
         try:
             self._answer(await replies)
@@ -201,14 +199,14 @@ class StreamHandler:
         elif not self._over:
             self._call.resume_reading()
 
-    def _answer(self, replies: Replies) -> None:
+    def _answer(self, replies: list[bytes]) -> None:
         self._write(replies)
         if self._service.closing and self._request.may_leave:
             self._end()
 
-    def _write(self, replies: Replies) -> None:
+    def _write(self, replies: list[bytes]) -> None:
         if replies:
-            self._call.write(*(reply.SerializeToString() for reply in replies))
+            self._call.write(*replies)
 
     def _fail(self, error: Exception) -> None:
         """End the stream with OK, so that the request goes on.

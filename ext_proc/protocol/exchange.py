@@ -152,7 +152,7 @@ class Exchange:
         """Whether Envoy sends the body in pieces after it has sent the headers on."""
         return self._request_mode == STREAMED
 
-    def receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
+    def receive(self, message: pb.ProcessingRequest) -> list[bytes] | NeedsPick:
         """Take one message; return the replies to write, in order, or the request to pick for.
 
         After an exception of any kind `resume` still answers the message, and nothing is lost.
@@ -163,7 +163,7 @@ class Exchange:
             self._message = None  # A stream lasts long, and the message may have a large body.
         return event
 
-    def leave_early(self) -> list[pb.ProcessingResponse] | NeedsPick:
+    def leave_early(self) -> list[bytes] | NeedsPick:
         """Return the buffered body before the stream ends, after a pick by this part."""
         if self.state is not State.BUFFERING:
             return []
@@ -171,9 +171,7 @@ class Exchange:
         self.state = State.PICKING
         return NeedsPick(self._request(Step.BY_PART))
 
-    def resume(
-        self, result: PickResult, metadata: Mapping[str, str] = NOTHING
-    ) -> list[pb.ProcessingResponse]:
+    def resume(self, result: PickResult, metadata: Mapping[str, str] = NOTHING) -> list[bytes]:
         """Answer the message that needs a result; once Envoy has one, `result` changes nothing.
 
         It also answers the message in which `receive` failed. `metadata` goes to Envoy as well, by key of our
@@ -198,7 +196,7 @@ class Exchange:
         """Free the buffer when the stream ends."""
         self._buffer.clear()
 
-    def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
+    def _receive(self, message: pb.ProcessingRequest) -> list[bytes] | NeedsPick:
         self._kind = kind = message.WhichOneof("request") or ""
         if self.state is State.START:
             self.state = State.OPEN
@@ -271,9 +269,7 @@ class Exchange:
             body, complete = body[: self._body_limit], False
         return HttpRequest(body, complete, self._values, self._subset)
 
-    def _answer(
-        self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
-    ) -> list[pb.ProcessingResponse]:
+    def _answer(self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING) -> list[bytes]:
         """Answer a message of the request, with the result if Envoy does not have it yet."""
         if self.state is State.REFUSED:
             return []
@@ -298,11 +294,9 @@ class Exchange:
             )
         ]
 
-    def _answer_duplex(
-        self, result: PickResult | None, metadata: Mapping[str, str]
-    ) -> list[pb.ProcessingResponse]:
+    def _answer_duplex(self, result: PickResult | None, metadata: Mapping[str, str]) -> list[bytes]:
         """Answer a body or trailers in full duplex, after the headers' reply and the buffer."""
-        replies: list[pb.ProcessingResponse] = []
+        replies: list[bytes] = []
         if result is not None:
             if self._budget is not None:
                 replies.append(self._headers_reply(result, metadata))
@@ -317,9 +311,7 @@ class Exchange:
             replies.append(trailers_reply(result, metadata))
         return replies
 
-    def _headers_reply(
-        self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
-    ) -> pb.ProcessingResponse:
+    def _headers_reply(self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING) -> bytes:
         return headers_reply(
             result,
             self._budget or NO_BUDGET,
@@ -329,7 +321,7 @@ class Exchange:
             no_body=self._request_mode != NONE and upgrades(self._values),
         )
 
-    def _answer_response(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+    def _answer_response(self, message: pb.ProcessingRequest) -> list[bytes]:
         """Answer a message of the response; one of an unknown kind gets no answer."""
         kind = self._kind
         if self.state is State.REFUSED or self.state is State.OBSERVING:

@@ -1,13 +1,18 @@
-"""Envoy's reply messages: unchanged, with a result, with the body in pieces, or an answer of our own."""
+"""Envoy's reply messages: unchanged, with a result, with the body in pieces, or an answer of our own.
+
+Replies are bytes, spliced from constant fields: they differ in a few texts, and building a message and
+serialising it takes several times as long. Fields that follow each other are one message by the wire format.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ext_proc.pick.result import Reason
 from ext_proc.protocol.attributes import LOOKED_HEADERS, MAX_HEADER_BYTES, MAX_HEADERS
-from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import (
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ext_proc.pick.result import PickResult, Refusal
+    from fleet.envoy_api.config.core.v3 import base_pb2
 
 PIECE_BYTES: Final = 62 * 1024
 """Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
@@ -50,39 +56,81 @@ _ERRORS: Final = {
 """Status to type and code of an error, in OpenAI's terms where they exist."""
 _OTHER_ERROR: Final = ("server_error", "refused")
 
-_NO_BODY: Final = processing_mode_pb2.ProcessingMode(
-    request_body_mode=processing_mode_pb2.ProcessingMode.NONE,
-    response_body_mode=processing_mode_pb2.ProcessingMode.NONE,
-)
-_OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
-
-
+_OVERWRITE: Final = b"\x18\x02"
+"""`append_action` of a header option: OVERWRITE_IF_EXISTS_OR_ADD."""
 _KEPT_IF_CROWDED: Final = frozenset({HEADER_PROTOCOL, HEADER_IDEMPOTENCY})
 """An older configuration of ours adds the first to every request, and the second affects no routing: neither
 is a reason to fail a request."""
 
-
-def _unchanged(kind: str) -> pb.ProcessingResponse:
-    reply = pb.ProcessingResponse()
-    part = getattr(reply, kind)
-    part.SetInParent()
-    if not kind.endswith("trailers"):
-        part.response.SetInParent()
-    return reply
-
-
-UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
-    kind: _unchanged(kind)
-    for kind in (
-        "request_headers",
-        "request_body",
-        "request_trailers",
-        "response_headers",
-        "response_body",
-        "response_trailers",
-    )
+# Keys of fields: number << 3 | wire type. A field that an enclosing message shares is named once.
+_FIRST, _SECOND, _THIRD, _FIFTH = b"\x0a", b"\x12", b"\x1a", b"\x2a"
+_KINDS: Final = {
+    "request_headers": b"\x0a",
+    "response_headers": b"\x12",
+    "request_body": b"\x1a",
+    "response_body": b"\x22",
+    "request_trailers": b"\x2a",
+    "response_trailers": b"\x32",
 }
-"""Kind to the CONTINUE that changes nothing. Shared by all streams and never written to."""
+_DYNAMIC_METADATA: Final = b"\x42"
+_CLEAR_ROUTE_CACHE: Final = b"\x28\x01"
+
+
+@lru_cache(1024)
+def _varint(value: int) -> bytes:
+    spelled = bytearray()
+    while value > 127:
+        spelled.append(value & 127 | 128)
+        value >>= 7
+    spelled.append(value)
+    return bytes(spelled)
+
+
+def _part(key: bytes, content: bytes) -> bytes:
+    """Return a length-delimited field."""
+    return b"".join((key, _varint(len(content)), content))
+
+
+@lru_cache(1024)
+def _entry_head(key: str, size: int, kind: bytes) -> bytes:
+    """Return what stands in an entry of a Struct before a content of this size, a text or a struct."""
+    head = _part(_FIRST, key.encode()) + _SECOND
+    value = kind + _varint(size)
+    head += _varint(len(value) + size) + value
+    return _FIRST + _varint(len(head) + size) + head
+
+
+def _entry(key: str, content: bytes, kind: bytes = _THIRD) -> bytes:
+    """Return an entry of a Struct, a text by default."""
+    return _entry_head(key, len(content), kind) + content
+
+
+UNCHANGED: Final[Mapping[str, bytes]] = {
+    kind: key + (b"\0" if kind.endswith("trailers") else b"\x02\x0a\0") for kind, key in _KINDS.items()
+}
+"""Kind to the CONTINUE that changes nothing."""
+_NO_BODY: Final = pb.ProcessingResponse(
+    mode_override=processing_mode_pb2.ProcessingMode(
+        request_body_mode=processing_mode_pb2.ProcessingMode.NONE,
+        response_body_mode=processing_mode_pb2.ProcessingMode.NONE,
+    )
+).SerializeToString()
+_REMOVALS: Final = {name: _part(_SECOND, name.encode()) for name in REMOVED_REQUEST_HEADERS}
+_REASONS: Final = {reason: _entry(METADATA_REASON, reason.value.encode()) for reason in Reason}
+_DIGESTS: Final = b"".join(
+    _entry_head(key, 16, _THIRD) + b"%016x" for key in (METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL)
+)
+"""The three digests of a prompt that a pick is booked for, as a format."""
+_MATCHED: Final = _entry_head(METADATA_MATCHED, len("0.00"), _THIRD) + b"%.2f"
+
+
+@lru_cache(4096)
+def _named(endpoints: tuple[str, ...]) -> tuple[bytes, bytes]:
+    """Return the metadata for Envoy's load balancer, and the entry of ours that names the first endpoint."""
+    destination = _entry(DESTINATION_KEY, ",".join(endpoints).encode())
+    return _entry(DESTINATION_NAMESPACE, destination, _FIFTH), _entry(
+        METADATA_ENDPOINT, endpoints[0].encode()
+    )
 
 
 class HeaderBudget(NamedTuple):
@@ -134,25 +182,18 @@ def headers_reply(
     *,
     clear_route_cache: bool,
     no_body: bool = False,
-) -> pb.ProcessingResponse:
+) -> bytes:
     """Reply to request headers: remove a client's routing headers, and set those of a result.
 
     `no_body` requests no bodies, which Envoy obeys with `allow_mode_override`.
     """
-    reply = pb.ProcessingResponse()
-    response = reply.request_headers.response
     headers = {} if result is None else _headers(result, budget)
-    response.SetInParent()
-    if budget.removed:
-        # A name is in only one of the two lists, so Envoy's order of the two does not matter.
-        response.header_mutation.remove_headers.extend(name for name in budget.removed if name not in headers)
-    if headers:
-        _set_headers(response, headers, clear_route_cache=clear_route_cache)
+    # A name is in only one of the two lists, so Envoy's order of the two does not matter.
+    removals = b"".join([_REMOVALS[name] for name in budget.removed if name not in headers])
+    reply = _reply("request_headers", _changes(headers, removals, clear_route_cache=clear_route_cache))
     if result is not None:
-        _set_metadata(reply, result, metadata, crowded=budget.crowded)
-    if no_body:
-        reply.mode_override.CopyFrom(_NO_BODY)
-    return reply
+        reply += _metadata(result, metadata, crowded=budget.crowded)
+    return reply + _NO_BODY if no_body else reply
 
 
 def body_reply(
@@ -162,45 +203,37 @@ def body_reply(
     *,
     clear_route_cache: bool,
     crowded: bool = False,
-) -> pb.ProcessingResponse:
+) -> bytes:
     """Reply to the body message that decided. `budget` is None in modes where Envoy applies no headers.
 
     `crowded`: metadata from which Envoy makes headers is left out.
     """
-    reply = pb.ProcessingResponse()
-    response = reply.request_body.response
-    response.SetInParent()
-    if budget is not None and (headers := _headers(result, budget)):
-        _set_headers(response, headers, clear_route_cache=clear_route_cache)
-    crowded = crowded or (budget is not None and budget.crowded)
-    _set_metadata(reply, result, metadata, crowded=crowded)
-    return reply
+    if budget is None:
+        return UNCHANGED["request_body"] + _metadata(result, metadata, crowded=crowded)
+    changes = _changes(_headers(result, budget), b"", clear_route_cache=clear_route_cache)
+    return _reply("request_body", changes) + _metadata(result, metadata, crowded=crowded or budget.crowded)
 
 
-def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
+def refusal_reply(refusal: Refusal) -> bytes:
     """Answer in the engines' place, in the form of OpenAI's interface."""
     kind, code = _ERRORS.get(refusal.status, _OTHER_ERROR)
     error = {"message": refusal.message, "type": kind, "param": None, "code": code}
-    reply = pb.ProcessingResponse()
-    answer = reply.immediate_response
-    answer.status.code = refusal.status  # type: ignore[assignment] # An enum takes its numbers.
-    answer.body = json.dumps({"error": error}).encode()
-    answer.details = f"warmroute_{code}"
     headers = {"content-type": "application/json"}
     if refusal.retry_after_seconds is not None:
         headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_seconds)))
-    _set(answer.headers, headers)
-    return reply
+    answer = pb.ImmediateResponse(
+        status={"code": refusal.status},
+        headers=pb.HeaderMutation.FromString(_set(headers)),
+        body=json.dumps({"error": error}).encode(),
+        details=f"warmroute_{code}",
+    )
+    return pb.ProcessingResponse(immediate_response=answer).SerializeToString()
 
 
-def trailers_reply(result: PickResult | None, metadata: Mapping[str, str] = NOTHING) -> pb.ProcessingResponse:
+def trailers_reply(result: PickResult | None, metadata: Mapping[str, str] = NOTHING) -> bytes:
     """Reply to request trailers, the last place for a result."""
-    if result is None:
-        return UNCHANGED["request_trailers"]
-    reply = pb.ProcessingResponse()
-    reply.request_trailers.SetInParent()
-    _set_metadata(reply, result, metadata)
-    return reply
+    unchanged = UNCHANGED["request_trailers"]
+    return unchanged if result is None else unchanged + _metadata(result, metadata)
 
 
 def echo(
@@ -209,31 +242,38 @@ def echo(
     end_of_stream: bool,  # noqa: FBT001 - the protocol's own flag
     result: PickResult | None = None,
     metadata: Mapping[str, str] = NOTHING,
-) -> Iterator[pb.ProcessingResponse]:
+) -> Iterator[bytes]:
     """Echo body bytes in pieces of at most `PIECE_BYTES`; the last has the flag, the first the result.
 
     Yields nothing when there are neither bytes nor flag nor result.
     """
     starts = range(0, len(body), PIECE_BYTES) or (range(1) if end_of_stream or result is not None else ())
     for start in starts:
-        reply = pb.ProcessingResponse()
-        piece = getattr(reply, kind).response.body_mutation.streamed_response
-        piece.body = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
-        piece.end_of_stream = end_of_stream and start + PIECE_BYTES >= len(body)
-        if result is not None and start == 0:
-            _set_metadata(reply, result, metadata)
-        yield reply
+        piece = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
+        ends = end_of_stream and start + PIECE_BYTES >= len(body)
+        sent = pb.StreamedBodyResponse(body=piece, end_of_stream=ends)
+        reply = _streamed(kind, sent)
+        yield reply + _metadata(result, metadata) if result is not None and start == 0 else reply
 
 
-def echo_grpc(kind: str, message: pb.HttpBody) -> pb.ProcessingResponse:
+def echo_grpc(kind: str, message: pb.HttpBody) -> bytes:
     """Echo one gRPC message of the GRPC body mode whole, flags included."""
-    reply = pb.ProcessingResponse()
-    piece = getattr(reply, kind).response.body_mutation.streamed_response
-    piece.body = message.body
-    piece.end_of_stream = message.end_of_stream
-    piece.end_of_stream_without_message = message.end_of_stream_without_message
-    piece.grpc_message_compressed = message.grpc_message_compressed
-    return reply
+    sent = pb.StreamedBodyResponse(
+        body=message.body,
+        end_of_stream=message.end_of_stream,
+        end_of_stream_without_message=message.end_of_stream_without_message,
+        grpc_message_compressed=message.grpc_message_compressed,
+    )
+    return _streamed(kind, sent)
+
+
+def _reply(kind: str, changes: bytes) -> bytes:
+    """Return a reply with a CommonResponse."""
+    return _part(_KINDS[kind], _part(_FIRST, changes))
+
+
+def _streamed(kind: str, piece: pb.StreamedBodyResponse) -> bytes:
+    return _reply(kind, _part(_THIRD, _part(_THIRD, piece.SerializeToString())))
 
 
 def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
@@ -258,49 +298,41 @@ def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
     return fitting
 
 
-def _set_headers(response: pb.CommonResponse, headers: Mapping[str, str], *, clear_route_cache: bool) -> None:
-    _set(response.header_mutation, headers)
-    if clear_route_cache:
-        response.clear_route_cache = True
+def _changes(headers: Mapping[str, str], removals: bytes, *, clear_route_cache: bool) -> bytes:
+    """Return a CommonResponse that sets and removes headers."""
+    mutation = _set(headers) + removals
+    changes = _part(_SECOND, mutation) if mutation else b""
+    return changes + _CLEAR_ROUTE_CACHE if headers and clear_route_cache else changes
 
 
-def _set(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
-    for name, value in headers.items():
-        # Envoy reads raw_value and refuses a header that has both.
-        option = mutation.set_headers.add(append_action=_OVERWRITE)
-        option.header.key = name
-        option.header.raw_value = value.encode("ascii")
+def _set(headers: Mapping[str, str]) -> bytes:
+    """Return a HeaderMutation that sets headers, by raw_value: Envoy refuses one that has value as well."""
+    return b"".join(
+        _part(
+            _FIRST,
+            _part(_FIRST, _part(_FIRST, name.encode()) + _part(_THIRD, value.encode("ascii"))) + _OVERWRITE,
+        )
+        for name, value in headers.items()
+    )
 
 
-def _set_metadata(
-    reply: pb.ProcessingResponse,
-    result: PickResult,
-    metadata: Mapping[str, str],
-    *,
-    crowded: bool = False,
-) -> None:
-    """Add the result and, unless the request is `crowded`, the values that Envoy turns into headers."""
-    namespaces = reply.dynamic_metadata.fields
+def _metadata(result: PickResult, more: Mapping[str, str], *, crowded: bool = False) -> bytes:
+    """Return the result and, unless the request is `crowded`, the values that Envoy turns into headers."""
     endpoints = result.endpoints
+    namespaces, ours = b"", []
     if endpoints:
-        destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
-        destination.string_value = ",".join(endpoints)
-    ours = namespaces[METADATA_NAMESPACE].struct_value.fields
-    if METADATA_TRACE in metadata:
-        ours[METADATA_TRACE].string_value = metadata[METADATA_TRACE]
-    if result.expected_seconds is not None and endpoints:
-        ours[METADATA_EXPECTED].string_value = f"{result.expected_seconds:.6f}"
-    if result.prompt and endpoints:
-        ours[METADATA_PROMPT].string_value = f"{result.prompt:016x}"
-        ours[METADATA_REQUEST].string_value = f"{result.request:016x}"
-        ours[METADATA_SERIAL].string_value = f"{result.serial:016x}"
-    if crowded:
-        return
-    ours[METADATA_REASON].string_value = result.reason.value
-    if result.prefix:
-        ours[METADATA_PREFIX].string_value = result.prefix
-    for key, text in metadata.items():
-        ours[key].string_value = text
-    if endpoints:
-        ours[METADATA_ENDPOINT].string_value = endpoints[0]
-        ours[METADATA_MATCHED].string_value = f"{result.matched_share:.2f}"
+        namespaces, named = _named(endpoints)
+        if result.expected_seconds is not None:
+            ours.append(_entry(METADATA_EXPECTED, b"%.6f" % result.expected_seconds))
+        if result.prompt:
+            ours.append(_DIGESTS % (result.prompt, result.request, result.serial))
+        if not crowded:
+            ours += (named, _MATCHED % result.matched_share)
+    if not crowded:
+        ours.append(_REASONS[result.reason])
+        if result.prefix:
+            ours.append(_entry(METADATA_PREFIX, result.prefix.encode()))
+        ours += [_entry(key, text.encode()) for key, text in more.items()]
+    elif METADATA_TRACE in more:
+        ours.append(_entry(METADATA_TRACE, more[METADATA_TRACE].encode()))
+    return _part(_DYNAMIC_METADATA, namespaces + _entry(METADATA_NAMESPACE, b"".join(ours), _FIFTH))

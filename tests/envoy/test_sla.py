@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from ext_proc.pick import Refusal
 from ext_proc.protocol.reply import refusal_reply
+from fleet.envoy_api.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from fleet.names import HEADER_IDEMPOTENCY
 from fleet.settings.sla_policy import KEYED, derive
 
@@ -225,7 +226,7 @@ async def test_a_duplicate_is_refused_where_the_settings_say_so(world: Any, shar
     """As OpenAI's clients read it; an Envoy without the setting goes on by weights."""
     refusal = Refusal(409, "the same request is in flight", retry_after_seconds=1.0)
     for envoy, status in ((world, 409), (shared_world, 200)):
-        envoy.ext_proc.instead = refusal_reply(refusal)
+        envoy.ext_proc.instead = ProcessingResponse.FromString(refusal_reply(refusal))
         try:
             answer = await envoy.post(listener="weighted")
         finally:

@@ -72,7 +72,7 @@ class Driven:
         try:
             return self._answered(self.exchange.receive(message))
         except self._faults:
-            return self.exchange.resume(PickResult.none(Reason.FAULT))
+            return parsed(self.exchange.resume(PickResult.none(Reason.FAULT)))
 
     def leave_early(self) -> list[pb.ProcessingResponse]:
         return self._answered(self.exchange.leave_early())
@@ -81,11 +81,11 @@ class Driven:
     def result(self) -> PickResult | None:
         return self.exchange.result
 
-    def _answered(self, event: list[pb.ProcessingResponse] | NeedsPick) -> list[pb.ProcessingResponse]:
+    def _answered(self, event: list[bytes] | NeedsPick) -> list[pb.ProcessingResponse]:
         if isinstance(event, list):
-            return event
-        late = event.request.late
-        return self.exchange.resume(PickResult.none(Reason.STREAMED) if late else self._route(event.request))
+            return parsed(event)
+        result = PickResult.none(Reason.STREAMED) if event.request.late else self._route(event.request)
+        return parsed(self.exchange.resume(result))
 
 
 def with_mode(message: pb.ProcessingRequest, request: str, response: str = "NONE") -> pb.ProcessingRequest:
@@ -133,7 +133,11 @@ def answer(stream: RequestStream, message: pb.ProcessingRequest) -> list[pb.Proc
     """Return a stream's replies, which wait for nothing."""
     replies = stream.replies(message)
     assert isinstance(replies, list), "the stream waits"
-    return replies
+    return parsed(replies)
+
+
+def parsed(replies: list[bytes]) -> list[pb.ProcessingResponse]:
+    return [pb.ProcessingResponse.FromString(reply) for reply in replies]
 
 
 class FakeEnvoy:

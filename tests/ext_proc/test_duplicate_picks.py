@@ -18,7 +18,15 @@ from ext_proc.pick.backlog import MOST_TRIALS_LEFT
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import exchange
 from testing.signals import Signal, loads_of, table_of
-from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, answer, body_message, headers_message, with_mode
+from tests.ext_proc.fake_envoy import (
+    DUPLEX,
+    FakeEnvoy,
+    answer,
+    body_message,
+    headers_message,
+    parsed,
+    with_mode,
+)
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat, http_request, pool_of, view_of
 
@@ -56,7 +64,7 @@ async def asked(stage: Stage, stream: RequestStream, body: bytes = chat(LONG)) -
     headers = headers_message([(":method", b"POST"), (":path", PATH.encode())])
     answer(stream, with_mode(headers, "BUFFERED"))
     replies = stream.replies(body_message(body, end_of_stream=True))
-    return replies if isinstance(replies, list) else await replies
+    return parsed(replies if isinstance(replies, list) else await replies)
 
 
 def noted(stage: Stage) -> dict[str, float]:
