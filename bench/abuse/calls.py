@@ -74,7 +74,8 @@ def _literal(name: str, value: str) -> bytes:
     return made
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
@@ -90,6 +91,8 @@ class Peer:
     _window: int = _WINDOW_BYTES
     _first_window: int = _WINDOW_BYTES
     _windows: dict[int, int] = field(default_factory=dict)
+    _table_update: bytes = b""
+    """Begins the first header block after the peer has emptied the table (RFC 7541, section 4.2)."""
 
     @classmethod
     async def connect(cls, address: str, *, reads: bool = True) -> Peer:
@@ -100,7 +103,7 @@ class Peer:
             host, _, port = address.rpartition(":")
             made = cls(*await asyncio.open_connection(host, int(port)))
         window = b"" if reads else (4).to_bytes(2, "big") + bytes(4)
-        made.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, window))
+        made.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0, 0, window))
         return made
 
     def call(self, path: str) -> int:
@@ -110,8 +113,9 @@ class Peer:
         self._windows[stream] = self._first_window
         fixed = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "abuse"))
         more = (("content-type", "application/grpc"), ("te", "trailers"))
-        block = b"".join(_literal(name, value) for name, value in (*fixed, *more))
-        self.writer.write(_frame(_HEADERS, _END_HEADERS, stream, block))
+        block = b"".join((self._table_update, *(_literal(name, value) for name, value in (*fixed, *more))))
+        self._table_update = b""
+        self.writer.write(frame(_HEADERS, _END_HEADERS, stream, block))
         return stream
 
     async def send(self, stream: int, payload: bytes) -> int:
@@ -122,7 +126,7 @@ class Peer:
             if size <= 0:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            self.writer.write(_frame(_DATA, 0, stream, payload[sent : sent + size]))
+            self.writer.write(frame(_DATA, 0, stream, payload[sent : sent + size]))
             sent += size
             self._window -= size
             self._windows[stream] -= size
@@ -141,9 +145,9 @@ class Peer:
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == _SETTINGS and not flags & _ACK:
             self._settings(payload)
-            self.writer.write(_frame(_SETTINGS, _ACK, 0))
+            self.writer.write(frame(_SETTINGS, _ACK, 0))
         elif kind == _PING and not flags & _ACK:
-            self.writer.write(_frame(_PING, _ACK, 0, payload))
+            self.writer.write(frame(_PING, _ACK, 0, payload))
         elif kind == _WINDOW and stream == 0:
             self._window += int.from_bytes(payload, "big")
         elif kind == _WINDOW and stream in self._windows:
@@ -154,6 +158,8 @@ class Peer:
     def _settings(self, payload: bytes) -> None:
         for at in range(0, len(payload), 6):
             name, value = int.from_bytes(payload[at : at + 2], "big"), payload[at + 2 : at + 6]
+            if name == 1 and not any(value):  # SETTINGS_HEADER_TABLE_SIZE
+                self._table_update = b"\x20"
             if name == 4:  # SETTINGS_INITIAL_WINDOW_SIZE
                 more = int.from_bytes(value, "big") - self._first_window
                 self._first_window += more
