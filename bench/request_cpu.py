@@ -158,10 +158,11 @@ def prose(draw: random.Random, size: int) -> str:
         "\n",
         '"so"',
     )
-    text = ""
-    while len(text) < size:
-        text += f"{draw.choice(words)} {draw.randrange(100)} "
-    return text[:size]
+    pieces, length = [], 0
+    while length < size:
+        pieces.append(f"{draw.choice(words)} {draw.randrange(100)} ")
+        length += len(pieces[-1])
+    return "".join(pieces)[:size]
 
 
 async def measure(rounds: int) -> dict[str, dict[str, Cost]]:
