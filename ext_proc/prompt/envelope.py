@@ -120,6 +120,9 @@ class _Parameters(msgspec.Struct, gc=False):
     lora_name: msgspec.Raw = ABSENT
 
 
+_OTHERS: Final = tuple(key for key in PROMPTS if key != "messages")
+_others_of: Final = attrgetter(*_OTHERS)
+_NO_OTHERS: Final = (ABSENT,) * len(_OTHERS)
 _prompts_of: Final = attrgetter(*PROMPTS)
 _leads_of: Final = attrgetter(*LEADS)
 _adapters_of: Final = attrgetter(*ADAPTERS)
@@ -210,6 +213,8 @@ def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> st
         path = path.partition("?")[0].rstrip("/")
         if path.endswith(_NOT_CACHED):
             raise UnreadableError(Unreadable.NO_PROMPT)
+    if open_key is None and _others_of(envelope) == _NO_OTHERS:
+        return None if is_null(envelope.messages) else "messages"
     present = [
         key
         for key, raw in zip(PROMPTS, _prompts_of(envelope), strict=True)

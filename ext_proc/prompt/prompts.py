@@ -76,27 +76,30 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
     """
     elements: list[msgspec.Raw] | None = None
     spent = 0
+    absent, start_of = ABSENT, _MESSAGE_STARTS.get
     for number, message in enumerate(_MESSAGES.decode(raw)):
         if len(pieces) + spent >= MAX_PIECES:
             return False
         spent += 1
-        if message.role is ABSENT:
+        role, content = message.role, message.content
+        if role is absent:
             elements = elements_of(raw) if elements is None else elements
             pieces.append(MESSAGE)
             add_block(pieces, elements[number])
             continue
-        pieces.append(_MESSAGE_STARTS.get(bytes(message.role)) or message_start(message.role))
-        if message.content is not ABSENT:
-            content = memoryview(message.content)
-            if content[0] == QUOTE:
-                pieces.append(content[1:-1])
-            else:
-                spent += _INNER_COST
-                add_content(pieces, content)
-        if message.tool_calls is not ABSENT and not is_null(message.tool_calls):
+        start = start_of(bytes(role)) or message_start(role)
+        if content is absent:
+            pieces.append(start)
+        elif (view := memoryview(content))[0] == QUOTE:
+            pieces += (start, view[1:-1])
+        else:
+            spent += _INNER_COST
+            pieces.append(start)
+            add_content(pieces, view)
+        if message.tool_calls is not absent and not is_null(message.tool_calls):
             spent += _INNER_COST
             pieces += (RAW, canonical(message.tool_calls))
-        if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
+        if message.tool_call_id is not absent and not is_null(message.tool_call_id):
             pieces += (RAW, memoryview(message.tool_call_id))
     return len(pieces) + spent < MAX_PIECES
 
