@@ -98,15 +98,17 @@ class ExternalProcessor:
 
     def _apply(self, settings: Settings) -> None:
         self.settings = settings
+        # Of each request: a model's attribute behind another one costs more than this one.
+        self.body_bytes, self.most_streams = settings.limits.body_bytes, settings.limits.ext_proc_streams
+        self.clear_route_cache = settings.ext_proc.clear_route_cache
+        self.records = bool(settings.recording.directory)
         sessions = [listener.session_header for listener in settings.listeners]
         headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
         self.attribute_map = AttributeMap(headers)
 
     def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
         """Count a decision; `streamed`: the body came too late for it."""
-        self.metrics.picks[decision.result.reason].inc()
-        if seconds:
-            self.metrics.pick_seconds.observe(seconds)
+        self.metrics.picks.note(decision.result.reason, seconds)
         if streamed and not self._warned_streamed:
             self._warned_streamed = True
             log.warning(
@@ -125,15 +127,14 @@ class RequestStream:
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
-        settings = processor.settings
         processor.streams += 1
         self._processor = processor
-        self._admitted = processor.streams <= settings.limits.ext_proc_streams
+        self._admitted = processor.streams <= processor.most_streams
         self._exchange = Exchange(
-            body_limit=settings.limits.body_bytes if self._admitted else 0,
+            body_limit=processor.body_bytes if self._admitted else 0,
             attribute_map=processor.attribute_map,
             buffered=processor.buffered,
-            clear_route_cache=settings.ext_proc.clear_route_cache,
+            clear_route_cache=processor.clear_route_cache,
         )
         self._parsed: ParsedBody | None = None
         """None before it is read, and after a fault."""
@@ -246,9 +247,8 @@ class RequestStream:
             metadata = {**metadata, METADATA_TRACE: spans.traceparent_of(self._span)}
         try:
             decision = self._decide(request)
-            settings, picked = self._processor.settings, decision.request
-            if settings.recording.directory and picked is not None:
-                metadata = self._with_prompt(metadata, picked)
+            if self._processor.records and decision.request is not None:
+                metadata = self._with_prompt(metadata, decision.request)
             replies = self._exchange.resume(decision.result, metadata)
         except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import traceback
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from ext_proc.pick.result import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
     from ext_proc.pick.result import PickResult
 
@@ -48,23 +53,53 @@ class Served(StrEnum):
         return cls.FALLBACK if address in result.endpoints else cls.ELSEWHERE
 
 
+class PickCounts(Collector):
+    """Decisions by reason, and how long they took: plain numbers; a scrape makes samples of them."""
+
+    def __init__(self) -> None:
+        self.reasons = dict.fromkeys(Reason, 0)
+        self._buckets = [0] * (len(_PICK_BUCKETS) + 1)
+        self._seconds = 0.0
+
+    def note(self, reason: Reason, seconds: float) -> None:
+        """Count a decision; `seconds` is 0 where nothing was read."""
+        self.reasons[reason] += 1
+        if seconds:
+            self._buckets[bisect_left(_PICK_BUCKETS, seconds)] += 1
+            self._seconds += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        picks = CounterMetricFamily("warmroute_picks", "Decisions by reason", labels=["reason"])
+        for reason, count in self.reasons.items():
+            picks.add_metric([reason.value], count)
+        yield picks
+        bounds = [*map(str, _PICK_BUCKETS), "+Inf"]
+        yield HistogramMetricFamily(
+            "warmroute_pick_duration_seconds",
+            "Reading a body, looking its prefix up and choosing",
+            buckets=list(zip(bounds, accumulate(self._buckets), strict=True)),
+            sum_value=self._seconds,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """What the service counts. Children stand ready, because label look-ups cost on the hot path."""
 
-    picks: Mapping[Reason, Any]
+    picks: PickCounts
     served: Mapping[Served, Any]
     faults: Counter
     unreadable: Counter
     unread: Counter
     streams: Any
     buffered_bytes: Any
-    pick_seconds: Any
 
     @classmethod
     def on(cls, registry: CollectorRegistry) -> Metrics:
         """Register with a registry."""
-        picks = Counter("warmroute_picks", "Decisions by reason", ["reason"], registry=registry)
+        picks = PickCounts()
+        registry.register(picks)
         served = Counter(
             "warmroute_served_told",
             "Responses of which a gateway told who served them",
@@ -72,7 +107,7 @@ class Metrics:
             registry=registry,
         )
         return cls(
-            picks={reason: picks.labels(reason=reason.value) for reason in Reason},
+            picks=picks,
             served={outcome: served.labels(outcome=outcome.value) for outcome in Served},
             faults=Counter(
                 "warmroute_ext_proc_faults", "Faults of our own, by exception", ["kind"], registry=registry
@@ -91,12 +126,6 @@ class Metrics:
             buffered_bytes=Gauge(
                 "warmroute_ext_proc_held_bytes",
                 "Bodies held in full duplex",
-                registry=registry,
-            ),
-            pick_seconds=Histogram(
-                "warmroute_pick_duration_seconds",
-                "Reading a body, looking its prefix up and choosing",
-                buckets=_PICK_BUCKETS,
                 registry=registry,
             ),
         )

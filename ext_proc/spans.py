@@ -45,7 +45,8 @@ class PickSpans:
         client = traceparent.parse(client_traceparent) if client_traceparent else None
         continues = client is not None and client.trace_flags.sampled
         ratio = settings.client_sample_ratio if continues else settings.pick_sample_ratio
-        if self._draw() >= max(ratio, self._floor()):
+        draw = self._draw()
+        if draw >= ratio and draw >= self._floor():
             return None
         span = self._start(client, continues=continues)
         return span if span.is_recording() else None

@@ -33,10 +33,6 @@ class BodyBuffer:
         self.size = 0
         """In bytes."""
 
-    def __bool__(self) -> bool:
-        """Return whether there is a piece, even an empty one."""
-        return self._body is not None
-
     def append(self, piece: bytes) -> None:
         """Add a piece."""
         if self._body is None:

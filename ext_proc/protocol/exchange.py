@@ -34,7 +34,7 @@ Replies:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ext_proc.pick.result import Reason
 from ext_proc.protocol.attributes import CROWDED, NO_MORE, AttributeMap, HttpRequest, served_of, subset_of
@@ -77,6 +77,9 @@ if TYPE_CHECKING:
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 
+_DECIDED: Final = (State.PICKED, State.REFUSED)
+
+
 class NeedsPick(NamedTuple):
     """The request for which `Exchange.resume` needs a result."""
 
@@ -87,8 +90,8 @@ class Exchange:
     """One HTTP request and its response, as Envoy sends them on one gRPC stream."""
 
     __slots__ = (
-        "_attribute_map", "_body_limit", "_budget", "_buffer", "_clear_route_cache", "_ends", "_kind",
-        "_message", "_request_mode", "_response_mode", "_subset", "_upload", "_values", "result",
+        "_attribute_map", "_body_limit", "_budget", "_buffer", "_buffered", "_clear_route_cache", "_ends",
+        "_kind", "_message", "_request_mode", "_response_mode", "_subset", "_upload", "_values", "result",
         "served", "state",
     )  # fmt: skip
 
@@ -112,7 +115,8 @@ class Exchange:
         self._attribute_map = attribute_map
         self._values: dict[str, str] = {}  # Headers and attributes by name.
         self._subset: tuple[str, ...] | None = None
-        self._buffer = BodyBuffer(buffered or BufferedBytes(body_limit))
+        self._buffered = buffered
+        self._buffer: BodyBuffer | None = None  # Of full duplex, from the first piece on.
         self._budget: HeaderBudget | None = None  # None: Envoy has sent no headers, so it changes none.
         self._request_mode = self._response_mode = UNDECLARED
         self._upload = Upload.OPEN
@@ -179,7 +183,7 @@ class Exchange:
         """
         if self.state is State.OBSERVING or not self._kind.startswith("request_"):
             return [] if self._message is None else self._answer_response(self._message)
-        if self.state in (State.PICKED, State.REFUSED):
+        if self.state in _DECIDED:
             return self._answer(None)
         if result.refusal is not None:
             replies = [refusal_reply(result.refusal)]
@@ -188,13 +192,15 @@ class Exchange:
         # All replies are built, so nothing can fail from here on.
         self.result = result
         self.state = State.PICKED if result.refusal is None else State.REFUSED
-        self._buffer.clear()
         self._message = None
+        self.close()
         return replies
 
     def close(self) -> None:
-        """Free the buffer when the stream ends."""
-        self._buffer.clear()
+        """Free the buffer."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.clear()
 
     def _receive(self, message: pb.ProcessingRequest) -> list[bytes] | NeedsPick:
         self._kind = kind = message.WhichOneof("request") or ""
@@ -209,7 +215,7 @@ class Exchange:
         if not kind.startswith("request_"):
             return self._answer_response(message)
         event = self._take(message)
-        if self.state in (State.PICKED, State.REFUSED):
+        if self.state in _DECIDED:
             return self._answer(None)
         self._attribute_map.read_attributes(message, self._values)
         if message.HasField("metadata_context"):
@@ -234,7 +240,9 @@ class Exchange:
             self._ends = sent.end_of_stream
             if self._ends or self._request_mode == BUFFERED_PARTIAL:
                 self._upload = Upload.ENDED
-            if self._request_mode == FULL_DUPLEX and self.state not in (State.PICKED, State.REFUSED):
+            if self._request_mode == FULL_DUPLEX and self.state not in _DECIDED:
+                if self._buffer is None:
+                    self._buffer = BodyBuffer(self._buffered or BufferedBytes(self._body_limit))
                 self._buffer.append(sent.body)
                 if not self._ends and self._buffer.reached(self._body_limit):
                     return Event.FULL_BODY
@@ -248,7 +256,7 @@ class Exchange:
             self._attribute_map.read_headers(headers, self._values)
             return Event.HEADERS
         self._upload, self._ends = Upload.ENDED, False
-        return Event.BODY_TRAILERS if self._buffer else Event.TRAILERS
+        return Event.TRAILERS if self._buffer is None else Event.BODY_TRAILERS
 
     def without_body(self, reason: Reason, *, late: bool = False) -> HttpRequest:
         """Return the request without its body, for this reason."""
@@ -261,7 +269,7 @@ class Exchange:
             ends = self._ends or self._kind == "request_trailers"
             return self.without_body(no_body_reason(self._request_mode, self._values, ends=ends))
         if self._request_mode == FULL_DUPLEX or self._message is None:
-            body = self._buffer.joined()
+            body = b"" if self._buffer is None else self._buffer.joined()
         else:
             body = self._message.request_body.body
         complete = step is Step.BY_BODY
@@ -301,7 +309,7 @@ class Exchange:
             if self._budget is not None:
                 replies.append(self._headers_reply(result, metadata))
                 result = None
-            if self._buffer:
+            if self._buffer is not None:
                 body = self._buffer.joined()
                 replies += echo("request_body", body, self._ends, result, metadata)
                 result = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Final
 
 from ext_proc.pick.result import Reason
@@ -53,8 +53,8 @@ class Upload(Enum):
     """It ended with its headers."""
 
 
-class Event(Enum):
-    """A message of an undecided request."""
+class Event(StrEnum):
+    """A message of an undecided request. A string, because an Enum's own hash is a function in Python."""
 
     HEADERS = "headers"
     LAST_HEADERS = "last headers"

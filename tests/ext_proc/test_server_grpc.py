@@ -46,9 +46,7 @@ class Link:
 
     async def holds(self, size: int) -> None:
         """Wait until the one stream there is holds so many bytes."""
-        await self.settled(
-            lambda: [stream._request._exchange._buffer.size for stream in self.server._open] == [size]
-        )
+        await self.settled(lambda: self.stage.service.buffered.now == size)
 
     async def idle(self) -> None:
         await self.settled(lambda: self.stage.service.streams == 0)
