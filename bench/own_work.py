@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from bench.request_cpu import prose
+from bench.lane_site import prose
 from ext_proc.director.director import Director
 from ext_proc.director.prompts import RequestReader
 from ext_proc.idempotency.guard import Idempotency

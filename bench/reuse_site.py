@@ -39,7 +39,7 @@ WAYS: Final = (OURS, DEFAULTS, ONCE)
 _OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _TYPES: Final = "type.googleapis.com/envoy.extensions.filters"
 _ANSWER: Final = json.dumps({"choices": [{"message": {"role": "assistant", "content": "yes"}}]})
-_BODY_BYTES: Final = 1 << 20
+_BODY_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,25 @@ def _changed(product: bytes, way: str) -> bytes:
     return bytes(cluster.SerializeToString(deterministic=True))
 
 
-def engine_listener(address: str) -> dict[str, Any]:
-    """Return a listener that answers as an engine does."""
+def engine_listener(address: str, pages: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return a listener that answers as an engine does, with pages of its own at some paths."""
     host, _, port = address.rpartition(":")
-    answer = {"status": 200, "body": {"inline_string": _ANSWER}}
     kind = {"header": {"key": "content-type", "value": "application/json"}}
-    route = {"match": {"prefix": "/"}, "direct_response": answer, "response_headers_to_add": [kind]}
+    matches = [({"path": path}, page) for path, page in (pages or {}).items()]
+    routes = [
+        {
+            "match": match,
+            "direct_response": {"status": 200, "body": {"inline_string": text}},
+            "response_headers_to_add": [kind],
+        }
+        for match, text in [*matches, ({"prefix": "/"}, _ANSWER)]
+    ]
     # Answered before its end, a request would cost its connection.
     whole = {"@type": f"{_TYPES}.http.buffer.v3.Buffer", "max_request_bytes": _BODY_BYTES}
     manager = {
         "@type": f"{_TYPES}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "engine",
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
         "http_filters": [
             {"name": "envoy.filters.http.buffer", "typed_config": whole},
             {
