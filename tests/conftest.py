@@ -41,6 +41,7 @@ IO_MODULES = frozenset(
         *("ssl", "subprocess", "testing", "threading", "urllib", "zmq"),
     }
 )
+PURE_HELPERS = frozenset({"testing.lane_client", "testing.signals"})
 IO_FOLDERS = frozenset({"bench", "envoy", "product", "soak"})
 IO_EVENTS = frozenset({"os.fork", "os.posix_spawn", "socket.bind", "socket.connect", "subprocess.Popen"})
 IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)(?: +import +(\w+))?", re.MULTILINE)
@@ -59,7 +60,7 @@ def does_io(path: Path) -> bool:
     if path.parent.name in IO_FOLDERS:
         return True
     for module, name in IMPORT.findall(path.read_text()):
-        if module == "testing.signals":
+        if module in PURE_HELPERS or f"{module}.{name}" in PURE_HELPERS:
             continue
         if module.partition(".")[0] in IO_MODULES or module.startswith("warmroute.demo"):
             return True
