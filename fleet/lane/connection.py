@@ -83,6 +83,7 @@ _PREFIX_BYTES: Final = PREFIX.size
 _PRIORITY_BYTES: Final = 5
 _NUMBER_BYTES: Final = 4
 _PING_BYTES: Final = 8
+_GOAWAY_BYTES: Final = 8
 _LARGEST_HEAD: Final = limits.FRAME_BYTES << 8 | 0xFF
 _SETTINGS_ACK: Final = frames.frame(SETTINGS, ACK, 0)
 _DRAIN_PING: Final = b"draining"
@@ -339,7 +340,7 @@ class Connection:
                 if stop <= end:
                     _READERS.get(kind, _ignore)(self, flags, number, data[start:stop])
                 else:
-                    stop = self._incomplete(kind, length, data, start)
+                    stop = self._incomplete(kind, number, length, data, start)
             if stop < start:
                 break  # The rest is unread.
             at = stop
@@ -363,8 +364,10 @@ class Connection:
         self.started = True
         return len(PREFACE)
 
-    def _incomplete(self, kind: int, length: int, data: bytes, start: int) -> int:
+    def _incomplete(self, kind: int, number: int, length: int, data: bytes, start: int) -> int:
         """Begin a frame whose end is missing; return where its unread bytes begin."""
+        if kind == GOAWAY:
+            _check_goaway(number, length)
         if kind == GOAWAY or kind not in _READERS:
             self._frame = None, length, 0, 0
             return self._continue(data, start)
@@ -636,10 +639,7 @@ class Connection:
             self.go_away()
 
     def _goaway(self, _flags: int, number: int, payload: bytes) -> None:
-        if number:
-            raise _Fault(PROTOCOL_ERROR, "GOAWAY with a stream")
-        if len(payload) < _PING_BYTES:
-            raise _Fault(FRAME_SIZE_ERROR, "GOAWAY that is too short")
+        _check_goaway(number, len(payload))
 
     def _window_update(self, _flags: int, number: int, payload: bytes) -> None:
         if len(payload) != _NUMBER_BYTES:
@@ -749,6 +749,14 @@ class Connection:
 
 def _ignore(_connection: Connection, _flags: int, _number: int, _payload: bytes) -> None:
     """Read a frame of an unknown type."""
+
+
+def _check_goaway(number: int, length: int) -> None:
+    """Check a GOAWAY's head: nothing else of it matters."""
+    if number:
+        raise _Fault(PROTOCOL_ERROR, "GOAWAY with a stream")
+    if length < _GOAWAY_BYTES:
+        raise _Fault(FRAME_SIZE_ERROR, "GOAWAY that is too short")
 
 
 _READERS: Final[dict[int, Callable[[Connection, int, int, bytes], None]]] = {
