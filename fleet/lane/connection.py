@@ -409,7 +409,7 @@ class Connection:
         if self._is_idle(number):
             raise _Fault(PROTOCOL_ERROR, "DATA of an idle stream")
         if number <= self._last and not self._recent.get(number):
-            self._outgoing.frames.append(frames.reset(number, STREAM_CLOSED))
+            self._refuse(number, STREAM_CLOSED)  # Once, by RFC 9113, 5.4.2.
 
     def _continue(self, data: bytes, at: int) -> int:
         """Read the frame that has begun; return the position behind what has arrived of it."""
