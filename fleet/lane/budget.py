@@ -1,15 +1,16 @@
 """Bytes of unfinished messages and unread replies of all connections of a server. Pure, single-threaded.
 
-A message that does not fit into its stream's window reserves its whole length, in the order of the
-prefixes. What is reserved can finish, so there is no deadlock. Parts of smaller messages, and of those that
-wait for their reservation, have a limit far above what honest clients leave, and so have replies that
+A message that does not fit into its stream's window reserves its whole length. The connection with the
+fewest reserved bytes is next, and of its messages the first one, so that no client keeps others waiting by
+many messages. What is reserved can finish, so there is no deadlock. Parts of smaller messages, and of those
+that wait for their reservation, have a limit far above what honest clients leave, and so have replies that
 clients do not read. No time tells a hostile client from an honest one that stands still. So above a limit
 the connection with the most bytes loses streams, the largest first.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -45,8 +46,9 @@ class Budget:
     """
 
     __slots__ = (
-        "_line",
+        "_lines",
         "_message_bytes",
+        "_reserved_by",
         "_spare_bytes",
         "owners",
         "reserved",
@@ -54,6 +56,7 @@ class Budget:
         "unfinished",
         "unread",
         "unread_bytes",
+        "waiting",
     )
 
     def __init__(self, message_bytes: int, unread_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
@@ -64,19 +67,17 @@ class Budget:
         self._message_bytes = message_bytes
         self.unread_bytes = unread_bytes
         self._spare_bytes = spare_bytes
-        self._line: OrderedDict[Stream, int] = OrderedDict()
-        """Streams that wait for a reservation, with its size."""
+        self._lines: dict[Owner, OrderedDict[Stream, int]] = {}
+        """By connection, the streams that wait for a reservation, with its size."""
+        self._reserved_by: Counter[Owner] = Counter()
+        self.waiting = 0
+        """Streams that wait for a reservation. While there are some, the server needs a timer."""
         self.owners: set[Owner] = set()
         self.stirred: set[Owner] = set()
         self.reserved = 0
         self.unfinished = 0
         """Without reservations."""
         self.unread = 0
-
-    @property
-    def waiting(self) -> int:
-        """Return how many streams wait for a reservation. While there are some, the server needs a timer."""
-        return len(self._line)
 
     def relieve(self) -> None:
         """End the largest reservation of the connection with the most reserved bytes.
@@ -90,13 +91,12 @@ class Budget:
         """Charge a message that has arrived in part; `fits` if the stream's window has its rest."""
         if fits:
             stream.charged = size
-        elif not self._line and self._room(size):
-            stream.charged, stream.reserved = size, True
-            self.reserved += size
-            stream.owner.admit(stream)
+        elif self._room(size) and self._is_next(stream.owner):
+            self._reserve(stream, size)
             return
         else:
-            self._line[stream] = size
+            self._lines.setdefault(stream.owner, OrderedDict())[stream] = size
+            self.waiting += 1
             stream.waiting = True
             stream.charged = STREAM_WINDOW
         self.unfinished += stream.charged
@@ -109,23 +109,42 @@ class Budget:
         if stream.reserved:
             stream.reserved = False
             self.reserved -= size
+            self._reserved_by[stream.owner] -= size
+            if not self._reserved_by[stream.owner]:
+                del self._reserved_by[stream.owner]
         else:
             self.unfinished -= size
             if not stream.waiting:
                 return
-            stream.waiting = False
-            del self._line[stream]
-        while self._line:
-            first, size = next(iter(self._line.items()))
+            self._leave_line(stream)
+        while self._lines:
+            line = self._lines[min(self._lines, key=self._reserved_by.__getitem__)]
+            first, size = next(iter(line.items()))
             if not self._room(size):
                 break
-            del self._line[first]
-            first.waiting = False
+            self._leave_line(first)
             self.unfinished -= first.charged
-            first.charged, first.reserved = size, True
-            self.reserved += size
             self.stirred.add(first.owner)
-            first.owner.admit(first)
+            self._reserve(first, size)
+
+    def _is_next(self, owner: Owner) -> bool:
+        """Return whether a connection has fewer reserved bytes than each one that waits."""
+        mine = self._reserved_by[owner]
+        return all(mine < self._reserved_by[other] for other in self._lines)
+
+    def _reserve(self, stream: Stream, size: int) -> None:
+        stream.charged, stream.reserved = size, True
+        self.reserved += size
+        self._reserved_by[stream.owner] += size
+        stream.owner.admit(stream)
+
+    def _leave_line(self, stream: Stream) -> None:
+        line = self._lines[stream.owner]
+        del line[stream]
+        if not line:
+            del self._lines[stream.owner]
+        self.waiting -= 1
+        stream.waiting = False
 
     def queue(self, stream: Stream, size: int) -> None:
         """Count replies that wait in a stream's queue."""
