@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -174,3 +175,17 @@ def stir(budget: Budget, *clients: Client) -> None:
         for client in clients:
             if client.connection is stirred:
                 client.send(b"")
+
+
+def test_a_frame_of_many_windows_costs_no_more() -> None:
+    """A frame reads each open stream once, not once for each value: 100 frames would stop the server."""
+    client = Client(Limits(streams=5_000))
+    client.handshake()
+    client.send(*(headers(number) for number in range(1, 10_001, 2)))
+
+    def seconds(count: int) -> float:
+        began = time.process_time()
+        client.send(settings(*[(INITIAL_WINDOW_SIZE, 1)] * count))
+        return time.process_time() - began
+
+    assert min(seconds(100) for _ in range(5)) < 20 * max(seconds(1) for _ in range(5))
