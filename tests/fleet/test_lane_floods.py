@@ -189,3 +189,14 @@ def test_a_frame_of_many_windows_costs_no_more() -> None:
         return time.process_time() - began
 
     assert min(seconds(100) for _ in range(5)) < 20 * max(seconds(1) for _ in range(5))
+
+
+def test_an_open_stream_takes_a_kibibyte() -> None:
+    """With its headers; without what it has of a message."""
+    client = Client(Limits(streams=5_000))
+    client.handshake()
+    before = deep_bytes(client.connection)
+    client.send(b"".join(headers(number) for number in range(1, 10_001, 2)))
+    client.forget()
+    assert client.connection.streams == 5_000
+    assert deep_bytes(client.connection) - before < 5_000 * 1024
