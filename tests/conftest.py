@@ -41,7 +41,7 @@ IO_MODULES = frozenset(
         *("ssl", "subprocess", "testing", "threading", "urllib", "zmq"),
     }
 )
-PURE_HELPERS = frozenset({"testing.lane_client", "testing.signals"})
+PURE_HELPERS = frozenset({"testing.lane_client", "testing.lane_floods", "testing.signals"})
 IO_FOLDERS = frozenset({"bench", "envoy", "product", "soak"})
 IO_EVENTS = frozenset({"os.fork", "os.posix_spawn", "socket.bind", "socket.connect", "subprocess.Popen"})
 IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)(?: +import +(\w+))?", re.MULTILINE)
