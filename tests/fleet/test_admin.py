@@ -30,7 +30,7 @@ class Served:
     def __init__(self, port: int) -> None:
         self.registry = CollectorRegistry()
         self.queries: list[Query] = []
-        self.given: list[Any] = []
+        self.bodies: list[Any] = []
         address = f"127.0.0.1:{port}"
         self.server = AdminServer(
             Access(address),
@@ -50,7 +50,7 @@ class Served:
         return {"first": 1}
 
     async def change(self, body: Any) -> dict[str, Any]:
-        self.given.append(body)
+        self.bodies.append(body)
         if body == {"no": 1}:
             raise ApiError("not so", path="no")
         return {"done": True}
@@ -101,7 +101,7 @@ async def test_a_change_gets_the_json_that_was_sent(served: Served) -> None:
     assert await call(served, "POST", CHANGE, json={"a": [1]}) == (200, {"done": True})
     json_type = {"content-type": "application/json"}
     assert (await call(served, "POST", CHANGE, headers=json_type))[0] == 200
-    assert served.given == [{"a": [1]}, {}]
+    assert served.bodies == [{"a": [1]}, {}]
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 100_000])
@@ -111,7 +111,7 @@ async def test_invalid_json_is_refused(served: Served, data: bytes) -> None:
     )
     assert status == 400
     assert "JSON" in answer["error"]
-    assert served.given == []
+    assert served.bodies == []
 
 
 async def test_errors_are_json_and_say_where(served: Served) -> None:

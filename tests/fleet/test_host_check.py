@@ -44,14 +44,14 @@ tls:
 
 
 def text(at: Path, **changed: str) -> str:
-    given = {
+    fields = {
         "envoy": "server_name: warmroute",
         "trusted": "services",
         "clients": "clients",
         "envoys": "[envoy]",
         "workers": "[worker]",
     }
-    return TEXT.format(at=at, **{**given, **changed})
+    return TEXT.format(at=at, **{**fields, **changed})
 
 
 @pytest.fixture
