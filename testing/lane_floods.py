@@ -81,13 +81,13 @@ def floods(path: str = PATH) -> dict[str, Flood]:
         "pings": Flood(forever(ping()), None),
         "empty_data": Flood(forever(data(1)), opening=call(1)),
         "padded_data": Flood(forever(data(1, pad=9)), opening=call(1)),
-        "late_data": Flood(forever(data(1, b"x") * 20), None, opening=call(1, end=True)),
+        "late_data": Flood(forever(data(1, b"x") * 20), opening=call(1, end=True)),
         "closed_streams": Flood(
-            _each(lambda number: data(number, b"x") * 50), None, opening=call(99_999, end=True)
+            _each(lambda number: data(number, b"x") * 50), opening=call(99_999, end=True)
         ),
-        "data_behind_reset": Flood(forever(data(1, b"x") * 20), None, opening=call(1) + reset(1)),
+        "data_behind_reset": Flood(forever(data(1, b"x") * 20), opening=call(1) + reset(1)),
         "headers_behind_reset": Flood(
-            forever((data(1, b"x") + call(1, end=True)) * 10), None, opening=call(1) + window_update(1, 0)
+            forever((data(1, b"x") + call(1, end=True)) * 10), opening=call(1) + window_update(1, 0)
         ),
         "priority": Flood(forever(frame(PRIORITY, 0, 1, b"\0\0\0\0\1"))),
         "window_updates": Flood(forever(window_update(0, 1))),

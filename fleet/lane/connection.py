@@ -408,6 +408,7 @@ class Connection:
         """Answer DATA of a stream that is not open."""
         if self._is_idle(number):
             raise _Fault(PROTOCOL_ERROR, "DATA of an idle stream")
+        self._count_late()
         if number <= self._last and not self._recent.get(number):
             self._refuse(number, STREAM_CLOSED)  # Once, by RFC 9113, 5.4.2.
 
@@ -571,6 +572,7 @@ class Connection:
             raise _Fault(PROTOCOL_ERROR, "HEADERS with a stream that is even or too low")
         if not reset:
             raise _Fault(STREAM_CLOSED, "HEADERS behind the end of their stream")
+        self._count_late()
 
     # Other frames.
 
@@ -673,6 +675,9 @@ class Connection:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         if count > most:
             raise _Fault(ENHANCE_YOUR_CALM, f"too many {name}")
+
+    def _count_late(self) -> None:
+        self._count("frames of closed streams", limits.LATE_FRAMES + 20 * self._opened)
 
     def _count_fruitless(self) -> None:
         self._count("streams without a reply", limits.FRUITLESS_STREAMS + 10 * self._outgoing.sent)

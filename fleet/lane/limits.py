@@ -35,6 +35,8 @@ ANSWERS: Final = 1000
 """Acknowledgements of PING and SETTINGS that wait for `take`."""
 EMPTY_FRAMES: Final = 1000
 """Frames of DATA without payload and without END_STREAM, in addition to one for each stream."""
+LATE_FRAMES: Final = 5000
+"""DATA and HEADERS of closed streams, in addition to 20 a stream. A window has room for 4,700 of DATA."""
 SETTINGS_FRAMES: Final = 100
 """In addition to one for each 100 DATA frames that were sent: a change may concern every stream."""
 SETTINGS_BYTES: Final = 192
