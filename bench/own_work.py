@@ -122,7 +122,7 @@ class Worker:
             return decision
 
         director.pick, director.book = pick, lambda _: None
-        director.started, director.finished = (lambda _: 1), lambda _: None
+        director.started, director.finished = (lambda *_: 1), lambda _: None
 
     def advance(self) -> None:
         """Let time pass up to the next request; ticks publish."""
