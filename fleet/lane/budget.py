@@ -4,8 +4,9 @@ A message that does not fit into its stream's window reserves its whole length. 
 fewest reserved bytes is next, and of its messages the first one, so that no client keeps others waiting by
 many messages. What is reserved can finish, so there is no deadlock. Parts of smaller messages, and of those
 that wait for their reservation, have a limit far above what honest clients leave, and so have replies that
-clients do not read. No time tells a hostile client from an honest one that stands still. So above a limit
-the connection with the most bytes loses streams, the largest first.
+clients do not read. A method may count its messages until it has finished them; these take room from both. No
+time tells a hostile client from an honest one that stands still. So above a limit the connection with the
+most bytes loses streams, the largest first.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _unread: Final[Callable[[Stream], int]] = attrgetter("unread")
 
 
 def _unfinished(stream: Stream) -> int:
-    return 0 if stream.reserved else stream.charged
+    return stream.kept + (0 if stream.reserved else stream.charged)
 
 
 def _reserved(stream: Stream) -> int:
-    return stream.charged if stream.reserved else 0
+    return stream.kept + (stream.charged if stream.reserved else 0)
 
 
 class Budget:
@@ -50,6 +51,7 @@ class Budget:
         "_message_bytes",
         "_reserved_by",
         "_spare_bytes",
+        "kept",
         "owners",
         "reserved",
         "stirred",
@@ -77,13 +79,15 @@ class Budget:
         self.reserved = 0
         self.unfinished = 0
         """Without reservations."""
+        self.kept = 0
+        """Of complete messages that methods have in hand."""
         self.unread = 0
 
     def relieve(self) -> None:
-        """End the largest reservation of the connection with the most reserved bytes.
+        """End the largest reservation, or messages in hand, of the connection with the most of both.
 
-        The server calls it when streams have waited for long: a client that reserves and does not send would
-        block them for ever.
+        The server calls it when streams have waited for long: a client that reserves and does not send, or
+        does not read what a method answers, would block them for ever.
         """
         self._shed(_reserved, 1)
 
@@ -100,8 +104,7 @@ class Budget:
             stream.waiting = True
             stream.charged = STREAM_WINDOW
         self.unfinished += stream.charged
-        if self.unfinished > self._spare_bytes:
-            self._shed(_unfinished, self.unfinished - self._spare_bytes + self._spare_bytes // _MARGIN)
+        self._spare()
 
     def finish(self, stream: Stream) -> None:
         """Release a stream's charge: its message is complete, or the stream ends."""
@@ -117,6 +120,10 @@ class Budget:
             if not stream.waiting:
                 return
             self._leave_line(stream)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Reserve for those in line, as far as there is room."""
         while self._lines:
             line = self._lines[min(self._lines, key=self._reserved_by.__getitem__)]
             first, size = next(iter(line.items()))
@@ -146,6 +153,18 @@ class Budget:
         self.waiting -= 1
         stream.waiting = False
 
+    def keep(self, stream: Stream, size: int) -> None:
+        """Count a complete message that its handler has not finished."""
+        stream.kept += size
+        self.kept += size
+        self._spare()
+
+    def free(self, stream: Stream, size: int) -> None:
+        """Count a message that its handler has finished."""
+        stream.kept -= size
+        self.kept -= size
+        self._admit()
+
     def queue(self, stream: Stream, size: int) -> None:
         """Count replies that wait in a stream's queue."""
         stream.unread += size
@@ -159,7 +178,13 @@ class Budget:
         self.unread -= size
 
     def _room(self, size: int) -> bool:
-        return not self.reserved or self.reserved + size <= self._message_bytes
+        used = self.reserved + self.kept
+        return not used or used + size <= self._message_bytes
+
+    def _spare(self) -> None:
+        surplus = self.unfinished + self.kept - self._spare_bytes
+        if surplus > 0:
+            self._shed(_unfinished, surplus + self._spare_bytes // _MARGIN)
 
     def _shed(self, weight: Callable[[Stream], int], surplus: int) -> None:
         """End streams of the connection with the most bytes, until `surplus` bytes are free."""

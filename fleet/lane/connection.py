@@ -71,7 +71,7 @@ from fleet.lane.outgoing import Outgoing
 from fleet.lane.stream import RefusedError, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from fleet.lane.budget import Budget
     from fleet.lane.limits import Limits
@@ -159,6 +159,7 @@ class Connection:
         "_streams",
         "closing",
         "error",
+        "sent",
         "started",
     )
 
@@ -169,6 +170,8 @@ class Connection:
         """The preface and the head of the first SETTINGS have arrived."""
         self.error = ""
         """Cause of the connection's end for the log, without a client's text; "" without a fault."""
+        self.sent: list[int] = []
+        """Streams whose waiting messages `take` has returned; the server empties it."""
         self._limits = limits
         self._budget = budget
         self._outgoing = Outgoing(limits.streams, budget)
@@ -232,6 +235,31 @@ class Connection:
                     return  # The budget has ended it.
                 self._outgoing.message(state, message)
 
+    def answer(self, stream: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send response headers with more fields now; nothing happens once there were some."""
+        state = self._streams.get(stream)
+        if state is not None and not state.answered:
+            self._outgoing.answer(state, b"".join(headers.literal(name, value) for name, value in fields))
+
+    def unread(self, stream: int) -> int:
+        """Return the bytes of a stream that wait for the client."""
+        state = self._streams.get(stream)
+        return 0 if state is None else state.unread
+
+    def keep(self, stream: int, size: int) -> None:
+        """Count a message that its handler has not finished: the stream's window is not renewed meanwhile."""
+        state = self._streams.get(stream)
+        if state is not None:
+            self._budget.keep(state, size)
+
+    def free(self, stream: int, size: int) -> None:
+        """Count a message that its handler has finished."""
+        state = self._streams.get(stream)
+        if state is not None:
+            self._budget.free(state, size)
+            if state.window < (state.missing or _LOW_WINDOW):
+                self._renew(state)
+
     def end(self, stream: int, status: int = 0, text: str = "") -> None:
         """End a stream with a gRPC status, behind its messages. No event follows."""
         state = self._streams.get(stream)
@@ -272,8 +300,10 @@ class Connection:
         outgoing = self._outgoing
         if outgoing.ready:
             for stream in outgoing.pump():
-                assert stream.trailers is not None
-                self._close(stream, stream.trailers)
+                if stream.trailers is None:
+                    self.sent.append(stream.id)
+                else:
+                    self._close(stream, stream.trailers)
         if "answers" in self._counts:
             del self._counts["answers"]
         return outgoing.take()
@@ -460,7 +490,8 @@ class Connection:
 
     def _renew(self, stream: Stream) -> None:
         """Open a stream's window for the rest of its message, and for the beginning of the next ones."""
-        increment = STREAM_WINDOW - stream.window + (stream.missing if stream.reserved else 0)
+        missing = stream.missing if stream.reserved else 0
+        increment = missing - stream.window + (0 if stream.kept else STREAM_WINDOW)
         if increment > 0 and stream.trailers is None and not stream.waiting:
             self._outgoing.frames.append(frames.window_update(stream.id, increment))
             stream.window += increment
@@ -725,6 +756,8 @@ class Connection:
         stream.part = None
         if stream.charged:
             self._budget.finish(stream)
+        if stream.kept:
+            self._budget.free(stream, stream.kept)
         if stream.queue is not None:
             self._outgoing.forget(stream)
         if self._drain > 1 and not self._streams:

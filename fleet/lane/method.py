@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Call(Protocol):
@@ -11,7 +14,7 @@ class Call(Protocol):
 
     @property
     def peer(self) -> str:
-        """Return the client's address, for logs."""
+        """Return the client's address as gRPC does: `ipv4:10.0.0.1:5000`, `ipv6:[::1]:5000` or `unix:`."""
 
     def write(self, *messages: bytes) -> None:
         """Send serialised messages; nothing happens once the call has ended."""
@@ -27,6 +30,29 @@ class Call(Protocol):
 
     def resume_reading(self) -> None:
         """Let the client go on; nothing happens without a pause."""
+
+
+class LaneCall(Call, Protocol):
+    """A call as a server of the lane has it."""
+
+    @property
+    def certificate(self) -> bytes:
+        """Return the client's certificate in DER; b"" without one."""
+
+    def sending(self) -> asyncio.Future[None] | None:
+        """Return what is done once no message waits for the client; None: none does."""
+
+    def answer(self, *fields: tuple[bytes, bytes]) -> None:
+        """Send response headers with more fields, before any message."""
+
+    def keep(self, size: int) -> None:
+        """Count a message of `size` bytes that the handler has not finished.
+
+        Meanwhile the client may send no more than its stream's window, and no more than the server's budget.
+        """
+
+    def free(self, size: int) -> None:
+        """Count a message that the handler has finished."""
 
 
 class Handler(Protocol):
@@ -45,4 +71,4 @@ class Handler(Protocol):
         """The call is over, by `reason`: see `fleet.lane.connection.Ended`, or `deadline`."""
 
 
-Method = Callable[[Call], Handler]
+Method = Callable[[LaneCall], Handler]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from prometheus_client import Counter, Gauge
 
@@ -26,27 +27,39 @@ class LaneMetrics:
 
     @classmethod
     def on(cls, registry: CollectorRegistry, service: str) -> LaneMetrics:
-        """Register with a registry that has no other server of the lane."""
-        connections = Gauge(
-            "warmroute_grpc_connections",
-            "Open connections to the gRPC server",
-            ["service"],
-            registry=registry,
-        )
-        connection_ends = Counter(
-            "warmroute_grpc_connection_ends",
-            "Connections that the gRPC server refused or ended, by cause",
-            ["service", "cause"],
-            registry=registry,
-        )
-        stream_ends = Counter(
-            "warmroute_grpc_stream_ends",
-            "Streams that the gRPC server ended in place of their method, by cause",
-            ["service", "cause"],
-            registry=registry,
-        )
+        """Return the metrics of a service; those of one registry are registered once."""
+        families = _families.get(registry)
+        if families is None:
+            families = _families[registry] = _registered(registry)
+        connections, connection_ends, stream_ends = families
         return cls(
             connections.labels(service),
             {cause: connection_ends.labels(service, cause) for cause in CONNECTION_ENDS},
             {cause: stream_ends.labels(service, cause) for cause in STREAM_ENDS},
         )
+
+
+_families: Final[WeakKeyDictionary[CollectorRegistry, tuple[Gauge, Counter, Counter]]] = WeakKeyDictionary()
+
+
+def _registered(registry: CollectorRegistry) -> tuple[Gauge, Counter, Counter]:
+    return (
+        Gauge(
+            "warmroute_grpc_connections",
+            "Open connections to the gRPC server",
+            ["service"],
+            registry=registry,
+        ),
+        Counter(
+            "warmroute_grpc_connection_ends",
+            "Connections that the gRPC server refused or ended, by cause",
+            ["service", "cause"],
+            registry=registry,
+        ),
+        Counter(
+            "warmroute_grpc_stream_ends",
+            "Streams that the gRPC server ended in place of their method, by cause",
+            ["service", "cause"],
+            registry=registry,
+        ),
+    )

@@ -127,9 +127,9 @@ class Outgoing:
         stream.queue += (PREFIX.pack(0, size), memoryview(message)) if size else (PREFIX.pack(0, 0),)
         self._budget.queue(stream, length)
 
-    def answer(self, stream: Stream) -> None:
-        """Send response headers."""
-        self.block(stream, headers.ANSWER, END_HEADERS)
+    def answer(self, stream: Stream, more: bytes = b"") -> None:
+        """Send response headers; `more` is a header block."""
+        self.block(stream, headers.ANSWER + more, END_HEADERS)
         stream.answered = True
 
     def block(self, stream: Stream, block: bytes, flags: int = END_HEADERS | END_STREAM) -> None:
@@ -166,7 +166,7 @@ class Outgoing:
         return value + max(self._highest, 0) <= LARGEST_WINDOW
 
     def pump(self) -> list[Stream]:
-        """Send from the queues; return streams that have sent theirs and end now."""
+        """Send from the queues; return streams that have sent theirs."""
         done = []
         ready = self.ready
         while ready and self.window > 0 and self._bytes < OUTPUT_BYTES:
@@ -182,8 +182,7 @@ class Outgoing:
                 continue
             del ready[stream]
             stream.queue = None
-            if stream.trailers is not None:
-                done.append(stream)
+            done.append(stream)
         return done
 
     def _part(self, stream: Stream, size: int) -> None:

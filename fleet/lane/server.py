@@ -28,7 +28,7 @@ from fleet.service.credentials import http_server
 from fleet.service.descriptors import grpc_connections
 from fleet.service.gate import CONNECTION_SECONDS, HEALTH, allowed_roles
 from fleet.service.listening import Listener
-from fleet.service.opening import FIRST_MESSAGE_SECONDS
+from fleet.service.opening import CROWDED, FIRST_MESSAGE_SECONDS, too_silent
 from fleet.service.serving import HANDSHAKE_SECONDS, MAX_MESSAGE_BYTES
 from fleet.service.turns import Turns
 
@@ -104,8 +104,11 @@ class LaneServer:
         self.address = address
         self.gate = gate
         self.budget = Budget(max(MESSAGE_BYTES, receive_bytes), UNREAD_BYTES)
+        """The owner may set another one before the start."""
         self._limits = Limits(message_bytes=receive_bytes)
         self._connections = connections
+        self.last_seconds: float | None = None
+        """Grace of a connection's streams once it is renewed; None: they end by themselves."""
         self._services = ("", *services)
         self._alive = alive
         self._tls = tls
@@ -243,6 +246,13 @@ class LaneServer:
             self.budget.relieve()
             self._settle_others()
 
+    def add_silent(self, call: tuple[_Link, int]) -> None:
+        """Give a call's first message its time; the oldest call may have to end for that."""
+        silent = self.silent
+        silent.add(call)
+        if len(silent) > CROWDED and too_silent(len(silent), silent.longest_seconds()):
+            silent.expire_oldest()
+
     def greeted(self, link: _Link) -> None:
         """A client has sent its preface."""
         self._opening.discard(link)
@@ -283,6 +293,24 @@ class _Call:
     def peer(self) -> str:
         return self.link.peer
 
+    @property
+    def certificate(self) -> bytes:
+        return self.link.certificate
+
+    def sending(self) -> asyncio.Future[None] | None:
+        return self.link.sending(self._stream)
+
+    def answer(self, *fields: tuple[bytes, bytes]) -> None:
+        self.link.connection.answer(self._stream, fields)
+        self.link.touched()
+
+    def keep(self, size: int) -> None:
+        self.link.connection.keep(self._stream, size)
+
+    def free(self, size: int) -> None:
+        self.link.connection.free(self._stream, size)
+        self.link.touched()
+
     def write(self, *messages: bytes) -> None:
         self.link.connection.send(self._stream, *messages)
         self.link.touched()
@@ -314,6 +342,8 @@ class _Link(asyncio.Protocol):
         """Bytes, until the client has greeted."""
         self._calls: dict[int, Handler | None] = {}
         """None: its handler is being made."""
+        self._sending: dict[int, asyncio.Future[None]] = {}
+        """What calls wait for whose messages wait."""
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         """Renews the connection; once that closes, ends it."""
@@ -354,7 +384,7 @@ class _Link(asyncio.Protocol):
         # A cast, because uvloop's transports are not of asyncio's classes.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+        self.peer = _peer(peer) if isinstance(peer, tuple) else "unix:"
         secured = transport.get_extra_info("ssl_object")
         if secured is not None:
             if secured.selected_alpn_protocol() != "h2":
@@ -363,7 +393,7 @@ class _Link(asyncio.Protocol):
             self.certificate = secured.getpeercert(binary_form=True) or b""
             if self._server.gate is not None:
                 age = CONNECTION_SECONDS * random.uniform(0.9, 1.1)  # noqa: S311 - spreads handshakes
-                self._timer = asyncio.get_running_loop().call_later(age, self.go_away)
+                self._timer = asyncio.get_running_loop().call_later(age, self._renew)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -489,7 +519,7 @@ class _Link(asyncio.Protocol):
         if handler is None or stream not in self._calls:
             return
         self._calls[stream] = handler
-        server.silent.add((self, stream))
+        server.add_silent((self, stream))
         seconds = opened.timeout_seconds
         if seconds is not None and seconds <= _MOST_DEADLINE_SECONDS:
             self._deadlines[stream] = asyncio.get_running_loop().call_later(seconds, self._late, stream)
@@ -507,6 +537,8 @@ class _Link(asyncio.Protocol):
             self.resume(stream)
         if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
+        if self._sending:
+            self._sending.pop(stream, None)
         return self._calls.pop(stream, None)
 
     def _late(self, stream: int) -> None:
@@ -515,6 +547,13 @@ class _Link(asyncio.Protocol):
         self.end(stream, DEADLINE_EXCEEDED, "the deadline is over")
         if handler is not None:
             handler.ended("deadline")
+
+    def sending(self, stream: int) -> asyncio.Future[None] | None:
+        """Return what is done once a call's messages no longer wait for the client."""
+        if not self.connection.unread(stream):
+            return None
+        waiting = self._sending[stream] = asyncio.get_running_loop().create_future()
+        return waiting
 
     def silent(self, stream: int) -> None:
         """End a call without a first message."""
@@ -535,6 +574,13 @@ class _Link(asyncio.Protocol):
         if not self._reacting:
             self._server.settle(self)
 
+    def _renew(self) -> None:
+        """Have the client open another connection."""
+        self.go_away()
+        seconds = self._server.last_seconds
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
     def go_away(self) -> None:
         """Ask the client to leave; the second time without the streams that are on their way."""
         self.connection.go_away()
@@ -547,6 +593,12 @@ class _Link(asyncio.Protocol):
             return
         while _FULL not in self._pauses and (data := connection.take()):
             transport.write(data)
+        if connection.sent:
+            sent, connection.sent = connection.sent, []
+            for stream in sent:
+                waiting = self._sending.pop(stream, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
         if connection.closing and _FULL not in self._pauses:
             if connection.error:
                 self._server.count_end("protocol", connection.error)
@@ -570,6 +622,12 @@ class _Link(asyncio.Protocol):
             self._connecting.cancel()
             self._sock.close()
             self._server.forget(self)
+
+
+def _peer(address: tuple[str, int]) -> str:
+    """Return an address of a client in gRPC's form."""
+    host, port = address[:2]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 def _end_silent(call: tuple[_Link, int]) -> None:

@@ -52,6 +52,7 @@ class Stream:
         "credit",
         "half_closed",
         "id",
+        "kept",
         "missing",
         "owner",
         "part",
@@ -88,6 +89,8 @@ class Stream:
         """The charge is a reservation of the whole message."""
         self.waiting = False
         """The stream waits for that reservation."""
+        self.kept = 0
+        """Bytes of complete messages that their handler has not finished, in the budget."""
         self.credit = 0
         """Bytes that may be sent, less the client's initial window, which may change."""
         self.answered = False

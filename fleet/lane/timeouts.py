@@ -39,6 +39,23 @@ class Timeouts(Generic[K]):
         """Return the key that was added first; None: there is none."""
         return next(iter(self._until), None)
 
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def longest_seconds(self) -> float:
+        """Return for how long the oldest key has stayed; 0 if there is none."""
+        key = self.oldest()
+        if key is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._until[key] + self._seconds
+
+    def expire_oldest(self) -> None:
+        """End the oldest key's time now."""
+        key = self.oldest()
+        if key is not None:
+            del self._until[key]
+            self._expire(key)
+
     def close(self) -> None:
         """Forget all keys."""
         self._until.clear()

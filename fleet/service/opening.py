@@ -26,6 +26,11 @@ MOST_SILENT: Final = 1024
 """Silent calls of one server; above that the oldest ends."""
 
 
+def too_silent(calls: int, longest_seconds: float) -> bool:
+    """Whether the oldest of a server's silent calls, silent for `longest_seconds`, has to end."""
+    return calls > MOST_SILENT or (calls > CROWDED and longest_seconds > CROWDED_SECONDS)
+
+
 class FirstMessages(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Wraps all methods of one server, and calls each once its first message has arrived."""
 
@@ -79,8 +84,7 @@ class FirstMessages(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._silent.append((ended, now))
         while self._silent:
             oldest, since = self._silent[0]
-            late = self.waiting > CROWDED and now - since > CROWDED_SECONDS
-            if not (oldest.done() or late or self.waiting > MOST_SILENT):
+            if not (oldest.done() or too_silent(self.waiting, now - since)):
                 break
             self._silent.popleft()
             if not oldest.done():

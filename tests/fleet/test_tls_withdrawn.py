@@ -118,10 +118,11 @@ class Echo:
 
 
 @contextlib.asynccontextmanager
-async def lane(door: Door) -> AsyncIterator[None]:
+async def lane(door: Door, last_seconds: float | None = None) -> AsyncIterator[None]:
     gate = Gate("admin", None, door.certificates.refusals)
     methods = {"/warmroute.v1.FleetControl/Echo": Echo}
     server = LaneServer("xds", door.address, ConnectionSettings(), methods, tls=door.provider, gate=gate)
+    server.last_seconds = last_seconds
     await server.start()
     try:
         yield
@@ -175,7 +176,8 @@ async def test_admin_connection_ends_after_a_change(tmp_path: Path, unused_tcp_p
         writer.close()
 
 
-@pytest.mark.parametrize(("lasting", "over_lane"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize("over_lane", [False, True])
+@pytest.mark.parametrize("lasting", [False, True])
 async def test_connections_are_renewed_and_streams_that_last_with_them(
     tmp_path: Path,
     unused_tcp_port: int,
@@ -194,7 +196,7 @@ async def test_connections_are_renewed_and_streams_that_last_with_them(
         last_seconds=0.5,
     )
     method = "/warmroute.v1.FleetControl/Echo"
-    serving = lane(door) if over_lane else services(door, gate)
+    serving = lane(door, 0.5 if lasting else None) if over_lane else services(door, gate)
     async with serving, door.channel("old") as channel:
         call = channel.stream_stream(method)(timeout=60)
         await call.write(b"a")
