@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import grpc
 from cryptography import x509
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from fleet.settings import RoleSettings
     from fleet.settings.tls import Role
+
+K = TypeVar("K")
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +106,44 @@ class _OpenStream:
     role: Role | None
 
 
+class LastingStreams(Generic[K]):
+    """The open streams of a gate that have no end of their own, by any key."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._open: dict[K, _OpenStream] = {}
+
+    def add(self, key: K, names: PeerNames, service: str, address: str) -> None:
+        """Add a stream that its peer's names allow."""
+        self._open[key] = _OpenStream(names, service, address, self._role(names, service))
+
+    def discard(self, key: K) -> None:
+        """Forget a stream that ends."""
+        self._open.pop(key, None)
+
+    def reconfigure(self, roles: RoleSettings | None) -> list[tuple[K, str]]:
+        """Apply changed settings; return the streams that these no longer allow, or allow by another role.
+
+        The content of a stream may depend on its peer's role. Each comes with the reason for its end, and
+        is forgotten here.
+        """
+        self._gate.reconfigure(roles)
+        ending = []
+        for key, stream in self._open.items():
+            allowed = allowed_roles(stream.service)
+            why = self._gate.refuses(stream.names, stream.service, allowed, stream.address)
+            if why is None and self._role(stream.names, stream.service) != stream.role:
+                why = "the peer's role has changed; a new stream goes by the new one"
+            if why is not None:
+                ending.append((key, why))
+        for key, _ in ending:
+            del self._open[key]
+        return ending
+
+    def _role(self, names: PeerNames, service: str) -> Role | None:
+        return next((role for role in allowed_roles(service) if self._gate.has(names, role)), None)
+
+
 class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """A gate in front of a gRPC server. Services that are not in `ROLES_OF_SERVICES` may not be called."""
 
@@ -121,26 +161,15 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._connection_seconds = connection_seconds
         self._last_seconds = last_seconds
         self._guarded: dict[str, Any] = {}
-        self._open: dict[asyncio.Task[Any], _OpenStream] = {}
+        self._streams: LastingStreams[asyncio.Task[Any]] = LastingStreams(gate)
         self._ended: dict[asyncio.Task[Any], str] = {}
         """Streams that are being ended, with the reason."""
 
     def reconfigure(self, roles: RoleSettings | None) -> None:
-        """Apply changed settings; streams end that these no longer allow, or allow by another role.
-
-        The content of a stream may depend on its peer's role.
-        """
-        self._gate.reconfigure(roles)
-        for task, stream in tuple(self._open.items()):
-            if task in self._ended:
-                continue
-            allowed = allowed_roles(stream.service)
-            why = self._gate.refuses(stream.names, stream.service, allowed, stream.address)
-            if why is None and self._role(stream.names, stream.service) != stream.role:
-                why = "the peer's role has changed; a new stream goes by the new one"
-            if why is not None:
-                self._ended[task] = why
-                task.cancel()
+        """Apply changed settings; streams end as `LastingStreams.reconfigure` says."""
+        for task, why in self._streams.reconfigure(roles):
+            self._ended[task] = why
+            task.cancel()
 
     @property
     def options(self) -> Sequence[tuple[str, int]]:
@@ -198,7 +227,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = _OpenStream(names, service, address, self._role(names, service))
+        self._streams.add(task, names, service, address)
         try:
             yield
         except asyncio.CancelledError:
@@ -208,11 +237,8 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             task.uncancel()
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         finally:
-            del self._open[task]
+            self._streams.discard(task)
             self._ended.pop(task, None)
-
-    def _role(self, names: PeerNames, service: str) -> Role | None:
-        return next((role for role in allowed_roles(service) if self._gate.has(names, role)), None)
 
     def _names(self, context: Any) -> PeerNames:
         return self._gate.names(next(iter(context.auth_context().get("x509_pem_cert", ())), b""))

@@ -21,7 +21,7 @@ from fleet.service.opening import FirstMessages
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterable, Sequence
+    from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 
     from fleet.service.gate import GrpcGate
 
@@ -98,6 +98,12 @@ def channel_options(ping_seconds: float = PING_SECONDS) -> Sequence[tuple[str, i
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2_000),
     )
+
+
+def add_methods(server: grpc.aio.Server, service: str, handlers: Mapping[str, Any]) -> None:
+    """Add a service to a server as generated code does."""
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_registered_method_handlers(service, handlers)
 
 
 class GrpcServer:
