@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from bench.peer import answer_all
 from bench.xds_fleet import Fleet, names_by_type, resident_bytes
-from fleet.service.serving import GrpcServer
+from fleet.lane.context import Services
 from xds_server.discovery.server import DiscoveryService
+from xds_server.doors import lane_server
 from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
 
 if TYPE_CHECKING:
@@ -53,12 +54,13 @@ class ChurnServer:
     """What the parent may ask of it."""
 
     def __init__(self, address: str, endpoints: int) -> None:
-        self._grpc = GrpcServer("churn", address)
         self._fleet = Fleet(endpoints)
         self._store = CountingStore()
         self._store.set(self._fleet.snapshot(0))
         self._service = DiscoveryService(self._store, CollectorRegistry(), _MAX_STREAMS)
-        self._service.register(self._grpc.server)
+        services = Services()
+        self._service.register(services)
+        self._grpc = lane_server("churn", address, services)
         self._pushing: asyncio.Task[None] | None = None
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:

@@ -1,9 +1,10 @@
 """One weight change to many Envoys: CPU, bytes and time of a push, next to a bare grpc.aio server's.
 
-Both servers run in processes of their own, with an equal number of clients on Unix sockets, each on its own
-connection. They push in turn, so that both meet the same noise. A push lasts from the snapshot to the last
-ACK; the cost of building the snapshot, once for all clients, is separate. The bare server has its bytes
-ready, keeps no protocol, and reads one message for each that it writes.
+The discovery service runs on the lane (`ours`) and on grpcio. All servers run in processes of their own, with
+an equal number of clients on Unix sockets, each on its own connection. They push in turn, so that all meet
+the same noise. A push lasts from the snapshot to the last ACK; the cost of building the snapshot, once for
+all clients, is separate. The bare server has its bytes ready, keeps no protocol, and reads one message for
+each that it writes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from warmroute.demo.report import Target
 
-KINDS: Final = ("ours", "bare")
+KINDS: Final = ("ours", "grpcio", "bare")
 _PUSHES_A_TURN: Final = 4
 _WARM_UP_PUSHES: Final = 4
 _CPU_RATIO: Final = 1.3
@@ -148,12 +149,15 @@ def paired(ours: Sequence[float], bare: Sequence[float]) -> list[float]:
 def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     result = {kind: figures.as_json(clients) for kind, figures in measured.items()}
-    ours, bare = (measured[kind] for kind in KINDS)
+    ours, grpcio, bare = (measured[kind] for kind in KINDS)
     over = statistics.median(paired(ours.cpu_seconds, bare.cpu_seconds))
+    over_grpcio = statistics.median(paired(ours.cpu_seconds, grpcio.cpu_seconds))
     whole = [cpu + built for cpu, built in zip(ours.cpu_seconds, ours.build_cpu_seconds, strict=True)]
     with_build = statistics.median(paired(whole, bare.cpu_seconds))
-    return {**result, "cpu_ratio": over, "cpu_ratio_with_build": with_build}, [
-        report.at_most("cpu_per_push_over_bare", over, _CPU_RATIO)
+    ratios = {"cpu_ratio": over, "cpu_ratio_with_build": with_build, "cpu_ratio_to_grpcio": over_grpcio}
+    return {**result, **ratios}, [
+        report.at_most("cpu_per_push_over_bare", over, _CPU_RATIO),
+        report.at_most("cpu_per_push_over_grpcio", over_grpcio, 1.0),
     ]
 
 

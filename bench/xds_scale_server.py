@@ -1,7 +1,7 @@
 """One server under measurement: Warmroute's discovery service, or the least that grpc.aio can do.
 
-A child of `bench.xds_scale`, told what to do by lines on its standard input. Both kinds run on uvloop
-with the product's gRPC options and garbage collection; their difference is what the discovery service costs.
+A child of `bench.xds_scale`, with orders by lines on its standard input. All kinds run on uvloop with the
+product's gRPC options and garbage collection. The discovery service runs on the lane, and on grpcio.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from bench.peer import answer_all
 from bench.xds_client import METHODS
 from bench.xds_fleet import Fleet, names_by_type
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
+from fleet.lane.context import Services
 from fleet.names import TYPE_ENDPOINT
 from fleet.service.collector import exempt_from_collection
 from fleet.service.serving import GrpcServer
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.status import DiscoveryObserver
+from xds_server.doors import lane_server
 from xds_server.snapshot.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from fleet.lane.server import LaneServer
     from xds_server.discovery.client import Client
     from xds_server.snapshot.snapshot import Snapshot
 
@@ -64,7 +67,7 @@ class Counted:
 
 
 class Kind(Protocol):
-    """One of the two kinds of server."""
+    """What a server serves."""
 
     acks: Counted
 
@@ -81,7 +84,7 @@ class Kind(Protocol):
 class Ours(DiscoveryObserver):
     """The discovery service, from weights to the last ACK."""
 
-    def __init__(self, server: grpc.aio.Server, fleet: Fleet) -> None:
+    def __init__(self, server: grpc.aio.Server | Services, fleet: Fleet) -> None:
         self.acks = Counted()
         self._fleet = fleet
         self._store = SnapshotStore()
@@ -178,11 +181,18 @@ class Server:
     """What the parent may ask of it."""
 
     def __init__(self, kind: str, variant: str, address: str, endpoints: int) -> None:
-        self._grpc = GrpcServer(kind, address)
         fleet = Fleet(endpoints)
         self._names = names_by_type(fleet.snapshot(0))
-        server = self._grpc.server
-        self._kind: Kind = Ours(server, fleet) if kind == "ours" else Bare(server, fleet, variant)
+        self._grpc: GrpcServer | LaneServer
+        self._kind: Kind
+        if kind == "ours":
+            services = Services()
+            self._kind = Ours(services, fleet)
+            self._grpc = lane_server(kind, address, services)
+        else:
+            self._grpc = GrpcServer(kind, address)
+            server = self._grpc.server
+            self._kind = Ours(server, fleet) if kind == "grpcio" else Bare(server, fleet, variant)
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
         """Return the commands by name."""
@@ -223,7 +233,7 @@ class Server:
 def main() -> int:
     """Run as a child process."""
     parser = argparse.ArgumentParser(prog="python -m bench.xds_scale_server", description=__doc__)
-    parser.add_argument("kind", choices=("ours", "bare"))
+    parser.add_argument("kind", choices=("ours", "grpcio", "bare"))
     parser.add_argument("variant", choices=tuple(METHODS))
     parser.add_argument("address")
     parser.add_argument("endpoints", type=int)

@@ -160,6 +160,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("lane", lane.KINDS, lambda at, kind, how: lane.attack(at.ext_proc, kind, **how)),
     **_each("xds", discovery.KINDS, lambda at, kind, how: discovery.attack(at.xds, kind, **how)),
     **_each("xds_many", ("clusters", "nothing"), _crowd),
+    **_each("xds_many", ("error",), lambda at, kind, how: _crowd(at, kind, {"size": _TAKEN // 4, **how})),
     **_each("xds_unread", slow_readers.XDS, lambda at, kind, how: slow_readers.attack(at.xds, kind, **how)),
     **_each("xds_delta", ("small_messages",), lambda at, _, how: discovery.change_little(at.xds, **how)),
     **_each(

@@ -106,19 +106,20 @@ async def change_little(
     streams: int = 10,
     names: int = 19_900,
 ) -> int:
-    """Subscribe to many names, then to one more and not to it, again and again; return the bytes sent."""
+    """Subscribe to many names, then to one of them again and again; return the bytes sent."""
     begin = discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT)
     begin.node.id = "abuse"
     begin.resource_names_subscribe.extend([f"{number:06d}" for number in range(names)])
     more, less = (discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT) for _ in range(2))
     more.resource_names_subscribe.append("z")
     less.resource_names_unsubscribe.append("z")
-    changes = more.SerializeToString(), less.SerializeToString()
+    changes = less.SerializeToString(), more.SerializeToString()
 
     async def speak(call: Any, sent: Sent) -> None:
         await call.write(begin.SerializeToString())
         while not sent.full and await call.read() is not grpc.aio.EOF:
-            # The server answers only the first of these two.
+            # The server answers only the second of these two. In the other order it may see both at once, and
+            # answer neither.
             for request in changes:
                 await call.write(request)
                 sent.add(request)

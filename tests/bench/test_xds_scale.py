@@ -37,14 +37,15 @@ def test_turns_are_compared_with_their_neighbours() -> None:
     assert paired([2.0] * 4 + [6.0] * 4, [1.0] * 4 + [3.0] * 4) == pytest.approx([2.0, 2.0])
 
 
-def test_the_target_is_the_ratio_of_the_two_servers() -> None:
-    measured = {
-        kind: Measured([cost], [0.1], [0.1], [0.1], {7}) for kind, cost in (("ours", 1.4), ("bare", 1.0))
-    }
-    result, (target,) = result_of(measured, 2)
+def test_the_targets_are_ratios_of_neighbours() -> None:
+    costs = {"ours": 1.4, "grpcio": 2.8, "bare": 1.0}
+    measured = {kind: Measured([cost], [0.1], [0.1], [0.1], {7}) for kind, cost in costs.items()}
+    result, (over_bare, over_grpcio) = result_of(measured, 2)
     assert result["cpu_ratio_with_build"] == pytest.approx(1.5)
-    assert target.value == pytest.approx(1.4)
-    assert not target.met
+    assert over_bare.value == pytest.approx(1.4)
+    assert not over_bare.met
+    assert over_grpcio.value == pytest.approx(0.5)
+    assert over_grpcio.met
 
 
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
