@@ -116,7 +116,8 @@ class XdsServer:
         )
         registry.register(EndpointExposition(store, clock))
         progress = Progress(settings.limits.xds_streams)
-        self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)
+        self._arrivals = Arrivals(settings.xds.address, clock)
+        self._doors = Doors(settings, certificates, registry)
         self._discovery = DiscoveryService(
             self._snapshots,
             registry,

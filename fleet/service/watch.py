@@ -26,12 +26,14 @@ logger = logging.getLogger(__name__)
 
 RESTART_ONLY = (
     ("xds", "address"),
+    ("xds", "transport"),
     ("xds", "state_path"),
     ("ext_proc", "address"),
     ("ext_proc", "transport"),
     ("ext_proc", "workers"),
     ("ext_proc", "shared"),
     ("control", "address"),
+    ("control", "transport"),
     ("admin", "address"),
     ("admin", "ext_proc_address"),
     ("tls", "xds"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 
@@ -32,6 +32,15 @@ def split_host_port(address: str) -> tuple[str, int]:
     if not _HOST.fullmatch(host):
         raise ValueError("allowed: a host name, an IPv4 address, or an IPv6 address in brackets, then :port")
     return host, int(port)
+
+
+Transport = Literal["lane", "grpcio"]
+"""The gRPC server of an address: Warmroute's own, or grpcio's."""
+
+
+def transport_in_force(transport: Transport | None, address: str) -> Transport:
+    """Return a setting, by default the lane for peers on this host and grpcio for others."""
+    return transport or ("lane" if is_local(address) else "grpcio")
 
 
 def is_local(address: str) -> bool:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from fleet.settings.address import MAX_SOCKET_PATH_BYTES, ServerAddress, is_local, split_host_port
+from fleet.settings.address import (
+    MAX_SOCKET_PATH_BYTES,
+    ServerAddress,
+    Transport,
+    split_host_port,
+    transport_in_force,
+)
 from fleet.settings.idempotency import IdempotencySettings
 from fleet.settings.picks import PickSettings
 from fleet.settings.shared import SharedSettings
@@ -14,8 +20,6 @@ from fleet.settings.strict import Strict
 
 MOST_WORKERS: Final = 64
 _MAX_PORT: Final = 65_535
-
-Transport = Literal["lane", "grpcio"]
 
 
 class ExtProcSettings(Strict):
@@ -40,7 +44,7 @@ class ExtProcSettings(Strict):
     @property
     def transport_in_force(self) -> Transport:
         """The lane for peers on this host, grpcio for others."""
-        return self.transport or ("lane" if is_local(self.address) else "grpcio")
+        return transport_in_force(self.transport, self.address)
 
     @property
     def worker_addresses(self) -> tuple[str, ...]:

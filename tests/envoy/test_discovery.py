@@ -8,7 +8,6 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import grpc
 import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
@@ -23,13 +22,14 @@ from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 impor
     http_connection_manager_pb2 as hcm_pb2,
 )
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
+from fleet.lane.context import Services
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
-from fleet.service.serving import server_options
 from testing.certificates import Authority, Issued
 from warmroute.demo.envoy import EnvoyProcess
 from warmroute.demo.processes import free_ports as first_of_free
 from xds_server.discovery.ordering import Delays
 from xds_server.discovery.server import DiscoveryService
+from xds_server.doors import lane_server
 from xds_server.envoy.bootstrap import bootstrap
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
@@ -145,9 +145,9 @@ class Site:
     async def start(self) -> None:
         self.store, self.registry = SnapshotStore(), CollectorRegistry()
         self.service = DiscoveryService(self.store, self.registry, 100, delays=Delays(linger_seconds=0.2))
-        self.server = grpc.aio.server(options=server_options())
-        self.service.register(self.server)
-        self.server.add_insecure_port(self.address)
+        services = Services()
+        self.service.register(services)
+        self.server = lane_server("xds", self.address, services)
         await self.server.start()
 
     def count(self, name: str, kind: str) -> float:

@@ -23,6 +23,7 @@ from fleet.envoy_api.service.endpoint.v3 import eds_pb2_grpc
 from fleet.envoy_api.service.listener.v3 import lds_pb2_grpc
 from fleet.envoy_api.service.route.v3 import rds_pb2_grpc
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
+from tests.xds_server.transports import TRANSPORTS, server_of
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.sotw import Sotw
@@ -322,14 +323,12 @@ def xds() -> SimpleNamespace:
 class Running:
     """A discovery service on a Unix socket."""
 
-    def __init__(self, store: SnapshotStore, target: str, **settings: Any) -> None:
+    def __init__(self, store: SnapshotStore, target: str, transport: str, **settings: Any) -> None:
         self.store = store
         self.registry = CollectorRegistry()
         self.service = DiscoveryService(store, self.registry, settings.pop("max_streams", 1000), **settings)
-        self.server = grpc.aio.server()
-        self.service.register(self.server)
-        self.server.add_insecure_port(target)
-        self.target = target
+        self.server = server_of(transport, target, self.service.register)
+        self.target, self.transport = target, transport
         self.channels: list[Any] = []
 
     def channel(self, *options: tuple[str, int]) -> Any:
@@ -355,14 +354,14 @@ class Running:
                 await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-async def serve(tmp_path: Path) -> AsyncIterator[Any]:
+@pytest.fixture(params=TRANSPORTS)
+async def serve(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     """Start discovery services; all are stopped at the end."""
     running: list[Running] = []
 
     async def start(store: SnapshotStore | None = None, **settings: Any) -> Running:
         target = f"unix:{tmp_path}/xds{len(running)}.sock"
-        running.append(Running(store or SnapshotStore(), target, **settings))
+        running.append(Running(store or SnapshotStore(), target, request.param, **settings))
         await running[-1].server.start()
         return running[-1]
 

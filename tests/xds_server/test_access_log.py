@@ -21,6 +21,7 @@ from fleet.names import (
 )
 from fleet.service.turns import Turns
 from fleet.wire_fields import fields
+from tests.xds_server.transports import TRANSPORTS, server_of
 from xds_server.access_log import batches as log_batches
 from xds_server.access_log import mend as log_mend
 from xds_server.access_log import service as access_log
@@ -31,6 +32,7 @@ from xds_server.access_log.service import AccessLogService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 
 def entry(address: str = "10.0.0.1", status: int = 200, pick: str = "") -> Any:
@@ -83,15 +85,13 @@ def taken() -> Taken:
     return Taken()
 
 
-@pytest.fixture
-async def stub(taken: Taken) -> AsyncIterator[Any]:
-    server = grpc.aio.server()
-    taken.service.register(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+@pytest.fixture(params=TRANSPORTS)
+async def stub(taken: Taken, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    server = server_of(request.param, f"unix:{tmp_path}/x.sock", taken.service.register)
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with grpc.aio.insecure_channel(server.address) as channel:
         yield als_pb2_grpc.AccessLogServiceStub(channel)
-    await server.stop(None)
+    await server.stop(0)
 
 
 async def until(condition: Callable[[], bool]) -> None:

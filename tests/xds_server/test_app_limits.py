@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from fleet.lane.server import LaneServer
 from fleet.names import TYPE_CLUSTER
-from fleet.service.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app as app_module
@@ -61,18 +61,18 @@ async def test_first_messages_are_built_before_the_bind(
 ) -> None:
     """Protobuf takes long over them, and a client that is let in would wait."""
     order: list[str] = []
-    build, bind = build_snapshot, GrpcServer.start
+    build, bind = build_snapshot, LaneServer.start
 
     def noting(*args: Any, **named: Any) -> Any:
         order.append("built")
         return build(*args, **named)
 
-    async def binding(self: GrpcServer) -> None:
+    async def binding(self: LaneServer) -> None:
         order.append("bound")
         await bind(self)
 
     monkeypatch.setattr(app_module, "build_snapshot", noting)
-    monkeypatch.setattr(GrpcServer, "start", binding)
+    monkeypatch.setattr(LaneServer, "start", binding)
     server, _ = await started(tmp_path, "127.0.0.1:1", "{}")
     assert order[:2] == ["built", "bound"]
     await server.stop()

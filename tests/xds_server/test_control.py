@@ -17,11 +17,13 @@ from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.service.reconnect import FAILURES_BEFORE_LOG
-from fleet.service.serving import GrpcServer, channel_options
+from fleet.service.serving import channel_options
 from fleet.store import FleetStore, FleetView, Missed, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
 from testing.signals import Load, Signal, load_of, view_with
+from tests.xds_server.transports import TRANSPORTS, server_of
 from xds_server.control.service import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
+from xds_server.doors import CONTROL_BYTES
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
 MEMBERSHIP = Membership((Pool("p", (A, B)),))
@@ -37,13 +39,13 @@ async def until(condition: Callable[[], bool]) -> None:
 class Server:
     """A control server that can be stopped and started again on its address."""
 
-    def __init__(self, address: str, store: FleetStore) -> None:
-        self.address, self.store = address, store
+    def __init__(self, address: str, store: FleetStore, transport: str) -> None:
+        self.address, self.store, self.transport = address, store, transport
 
     async def start(self) -> None:
         self.registry = CollectorRegistry()
-        self.grpc = GrpcServer("control", self.address)
-        ControlService(self.store, self.registry).register(self.grpc.server)
+        service = ControlService(self.store, self.registry)
+        self.grpc = server_of(self.transport, self.address, service.register, receive_bytes=CONTROL_BYTES)
         await self.grpc.start()
 
     async def stop(self) -> None:
@@ -73,9 +75,9 @@ class Worker:
             await self.task
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    server = Server(f"unix:{tmp_path}/control.sock", FleetStore())
+@pytest.fixture(params=TRANSPORTS)
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    server = Server(f"unix:{tmp_path}/control.sock", FleetStore(), request.param)
     await server.start()
     yield server
     await server.stop()

@@ -24,11 +24,11 @@ from fleet.gpu.codec import MAX_GPUS, MAX_PARTS, encode_report
 from fleet.gpu.faults import FaultEvent
 from fleet.gpu.reading import GpuReading, NodeReading, NvLink, PeerLink
 from fleet.service import opening
-from fleet.service.serving import GrpcServer
 from fleet.service.turns import Turns
 from fleet.settings import FaultSettings, SignalSettings
 from fleet.store import FleetStore, FleetView
 from fleet.wire import control_pb2, gpu_pb2
+from tests.xds_server.transports import TRANSPORTS, server_of
 from xds_server.control import service as control_module
 from xds_server.control.service import WHOLE_BYTES, ControlService, WorkerStream
 from xds_server.doors import CONTROL_BYTES
@@ -47,24 +47,23 @@ MEMBERSHIP = Membership((Pool("p", (A, B)),))
 class Site:
     """A control server and what it counts."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, transport: str) -> None:
         self.address = f"unix:{path}/control.sock"
         self.registry = CollectorRegistry()
         self.store = FleetStore()
         self.store.publish(FleetView(MEMBERSHIP))
         self.board = GpuBoard(SignalSettings(), FaultSettings(), self.registry)
-        self.grpc = GrpcServer("control", self.address, receive_bytes=CONTROL_BYTES)
         self.control = ControlService(self.store, self.registry)
-        self.control.register(self.grpc.server)
-        GpuReportService(self.board).register(self.grpc.server)
+        registers = self.control.register, GpuReportService(self.board).register
+        self.grpc = server_of(transport, self.address, *registers, receive_bytes=CONTROL_BYTES)
 
     def value(self, name: str) -> float:
         return self.registry.get_sample_value(f"warmroute_{name}") or 0.0
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+@pytest.fixture(params=TRANSPORTS)
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    site = Site(tmp_path, request.param)
     await site.grpc.start()
     yield site
     await site.grpc.stop(0)

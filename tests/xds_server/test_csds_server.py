@@ -18,6 +18,7 @@ from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.service.turns import SLICE_SECONDS
+from tests.xds_server.transports import server_of
 from xds_server.discovery import csds
 from xds_server.discovery.client import Client
 from xds_server.discovery.csds import (
@@ -66,15 +67,13 @@ class World:
 
 
 @pytest.fixture
-async def world(serve: Any, xds: Any, tmp_path: Path) -> AsyncIterator[World]:
+async def world(serve: Any, xds: Any, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     progress = Progress(100)
     running = await serve(observers=[progress])
     running.store.set(xds.snapshot(xds.cluster("llm"), xds.assignment("llm", 1, 2)))
     service = ClientStatusService(running.service, progress, max_clients=3)
-    server = grpc.aio.server()
-    service.register(server)
     target = f"unix:{tmp_path}/csds.sock"
-    server.add_insecure_port(target)
+    server = server_of(request.node.callspec.params["serve"], target, service.register)
     await server.start()
     async with grpc.aio.insecure_channel(target) as channel:
         yield World(running, service, channel)
@@ -195,6 +194,7 @@ async def test_calls_are_bounded_and_counted_back(world: World) -> None:
         await call.write(csds_pb2.ClientStatusRequest())
         await call.read()
     refused = world.stub.StreamClientStatus()
+    await refused.write(csds_pb2.ClientStatusRequest())
     assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
         await world.fetch()

@@ -13,16 +13,13 @@ import pytest
 from bench.abuse import discovery
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
-from fleet.service.serving import GrpcServer
 from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.stream import DiscoveryStream
 from xds_server.discovery.stream_state import NameBudget
 from xds_server.discovery.subscription import NAME_BYTES
-from xds_server.doors import XDS_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
     from types import SimpleNamespace
 
 BOTH = pytest.mark.parametrize("variant", ["sotw", "delta"])
@@ -122,16 +119,11 @@ async def once(message: bytes) -> AsyncIterator[bytes]:
     await asyncio.sleep(60)
 
 
-async def test_a_message_beyond_the_limit_is_not_read(tmp_path: Path, serve: Any) -> None:
-    running = await serve()
-    server = GrpcServer("xds", f"unix:{tmp_path}/bounded.sock", receive_bytes=XDS_BYTES)
-    running.service.register(server.server)
-    await server.start()
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        for kind in ("same_name", "unlike_names", "node_id", "extensions", "metadata", "error", "type_url"):
-            call: Any = channel.stream_stream(discovery.METHOD)(once(discovery.KINDS[kind](4_000_000)))
-            assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, kind
-    await server.stop(0)
+async def test_a_message_beyond_the_limit_is_not_read(serve: Any) -> None:
+    channel = (await serve()).channel()
+    for kind in ("same_name", "unlike_names", "node_id", "extensions", "metadata", "error", "type_url"):
+        call: Any = channel.stream_stream(discovery.METHOD)(once(discovery.KINDS[kind](4_000_000)))
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, kind
 
 
 @pytest.mark.parametrize("kind", ["same_name", "empty_names"])
@@ -156,6 +148,7 @@ async def test_a_rejected_stream_leaves_no_garbage(serve: Any, kind: str) -> Non
         logging.disable(logging.NOTSET)
 
 
+@pytest.mark.parametrize("serve", ["bare"], indirect=True)
 async def test_streams_that_say_nothing_keep_no_client_out(xds: SimpleNamespace, serve: Any) -> None:
     running = await serve(max_streams=3)
     running.store.set(xds.snapshot(xds.cluster("a")))

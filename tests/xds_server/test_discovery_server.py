@@ -285,6 +285,7 @@ async def test_streams_are_bounded(xds: SimpleNamespace, serve: Any) -> None:
     await first.ask(TYPE_CLUSTER)
     await first.receive(TYPE_CLUSTER)
     second = running.connect("sotw")
+    await second.ask(TYPE_CLUSTER)
     assert await second.call(TYPE_CLUSTER).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert running.value("streams_rejected_total") == 1
     first.cancel()
@@ -362,6 +363,7 @@ async def test_draining_ends_streams_in_turn_and_rejects_new_ones(xds: SimpleNam
     for client in clients:
         assert await client.call(TYPE_CLUSTER).code() is grpc.StatusCode.UNAVAILABLE
     late = running.connect("sotw")
+    await late.ask(TYPE_CLUSTER)
     assert await late.call(TYPE_CLUSTER).code() is grpc.StatusCode.UNAVAILABLE
     await running.idle()
 

@@ -81,7 +81,10 @@ class Call:
 def handler_of(service: Any, method: str) -> Any:
     """Return the method's handler as a gRPC server calls it."""
     handlers: list[Any] = []
-    service.register(SimpleNamespace(add_generic_rpc_handlers=handlers.extend))
+    server = SimpleNamespace(
+        add_generic_rpc_handlers=handlers.extend, add_registered_method_handlers=lambda *_: None
+    )
+    service.register(server)
     details = SimpleNamespace(method=method, invocation_metadata=())
     return next(made for each in handlers if (made := each.service(details)) is not None)
 

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT, TYPE_LISTENER
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
+from tests.xds_server.transports import server_of
 from xds_server.discovery.server import DiscoveryService
 from xds_server.envoy.build import build_snapshot
 from xds_server.envoy.proxyless import grpc_bootstrap
@@ -231,9 +232,8 @@ async def test_grpc_goes_on_without_us_and_follows_us_again(
 
     store = SnapshotStore()
     store.set(make_snapshot(settings, (1000, 1000, 8000)))
-    server = grpc.aio.server()
-    DiscoveryService(store, CollectorRegistry(), 10).register(server)
-    server.add_insecure_port(running.target)
+    service = DiscoveryService(store, CollectorRegistry(), 10)
+    server = server_of(running.transport, running.target, service.register)
     await server.start()
     try:
         # Its back-off begins at a second.

@@ -16,6 +16,7 @@ import grpc
 from prometheus_client import Counter, Gauge
 
 from fleet.names import ACCESS_LOG_NAME
+from fleet.service.serving import add_methods
 from fleet.service.turns import Turns
 from xds_server.access_log.batches import batches_of, log_name
 from xds_server.access_log.entry import finished_of
@@ -117,7 +118,7 @@ class AccessLogService:
         )
         handlers = {"StreamAccessLogs": method}
         name = "envoy.service.accesslog.v3.AccessLogService"
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        add_methods(server, name, handlers)
 
     def follow(self, pools: Iterable[str]) -> None:
         """Label requests by these pools; all others count as `other`."""

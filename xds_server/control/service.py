@@ -36,7 +36,7 @@ from fleet.codec import (
     traffic_in_parts,
 )
 from fleet.errors import PeerError
-from fleet.service.serving import PERMITTED_PING
+from fleet.service.serving import PERMITTED_PING, add_methods
 from fleet.service.turns import Turns
 from fleet.signals import PICK_SIGNALS, rows_of
 from fleet.wire import control_pb2
@@ -225,7 +225,7 @@ class ControlService:
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server; generated code would serialise for each worker."""
         follow = grpc.stream_stream_rpc_method_handler(self.follow)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
+        add_methods(server, _SERVICE, {"Follow": follow})
 
     async def follow(
         self, request_iterator: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
+from fleet.service.serving import add_methods
 from fleet.service.turns import Turns
 from xds_server.discovery.client import MAX_TEXT
 
@@ -78,7 +79,7 @@ class ClientStatusService:
             "FetchClientStatus": grpc.stream_unary_rpc_method_handler(self._fetch),
             "StreamClientStatus": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+        add_methods(server, _SERVICE, handlers)
 
     async def clients(self) -> list[ClientProgress]:
         """Each connected node with its versions, times and lag, sorted by node id.

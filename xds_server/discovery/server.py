@@ -24,6 +24,7 @@ from fleet.names import (
     TYPE_LISTENER,
     TYPE_ROUTE,
 )
+from fleet.service.serving import add_methods
 from fleet.service.turns import Turns
 from xds_server.discovery.admission import Admission
 from xds_server.discovery.delta import Delta
@@ -112,8 +113,7 @@ class DiscoveryService:
                 f"Stream{method}": _handler(self._method(Sotw, only_type)),
                 f"Delta{method}": _handler(self._method(Delta, only_type)),
             }
-            generic = grpc.method_handlers_generic_handler(f"envoy.service.{service}", handlers)
-            server.add_generic_rpc_handlers((generic,))
+            add_methods(server, f"envoy.service.{service}", handlers)
 
     def clients(self) -> list[ClientStatus]:
         """Each connected node with its versions, sorted by node id; slow for many nodes."""

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.gpu.codec import MAX_TEXT, decode_gpu, decode_report, gpus_of
+from fleet.service.serving import add_methods
 from fleet.service.turns import Turns
 from fleet.wire import gpu_pb2
 from xds_server.signals.gpu.reports import MAX_NODES
@@ -52,7 +53,7 @@ class GpuReportService:
         report = grpc.stream_stream_rpc_method_handler(
             self.report, response_serializer=gpu_pb2.GpuReportAck.SerializeToString
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Report": report}),))
+        add_methods(server, _SERVICE, {"Report": report})
 
     async def report(
         self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
