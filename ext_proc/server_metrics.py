@@ -68,6 +68,10 @@ class PickCounts(Collector):
             self._buckets[bisect_left(_PICK_BUCKETS, seconds)] += 1
             self._seconds += seconds
 
+    def describe(self) -> Iterator[Metric]:
+        """Yield the families, so that a registry finds them by name."""
+        return self.collect()
+
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
         picks = CounterMetricFamily("warmroute_picks", "Decisions by reason", labels=["reason"])
