@@ -175,10 +175,12 @@ class SettingsWatch:
         """Return the settings with the values now in force of those that wait for the next start."""
         waiting: dict[str, dict[str, Any]] = {}
         for section, field in RESTART_ONLY:
-            bound = getattr(getattr(self._settings, section), field)
-            if getattr(getattr(settings, section), field) != bound:
+            bound, new = (getattr(each, section) for each in (self._settings, settings))
+            # A transport may also follow from the address.
+            name = "transport_in_force" if field == "transport" else field
+            if getattr(new, name) != getattr(bound, name):
                 logger.warning("%s.%s has changed and waits for the next start", section, field)
-                waiting.setdefault(section, {})[field] = bound
+                waiting.setdefault(section, {})[field] = getattr(bound, field)
         sections = {
             name: getattr(settings, name).model_copy(update=fields) for name, fields in waiting.items()
         }

@@ -139,6 +139,19 @@ async def test_restart_settings_are_logged(tmp_path: Path, caplog: pytest.LogCap
     assert watched.applied == []
 
 
+async def test_transport_in_force_may_be_written_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    watched = Watched(tmp_path / "warmroute.yaml")
+    watched.path.write_text(GOOD + "ext_proc: {transport: lane}\n")
+    await watched.watch.reload()
+    assert "next start" not in caplog.text
+    watched.path.write_text(GOOD + "ext_proc: {transport: grpcio}\n")
+    await watched.watch.reload()
+    assert "ext_proc.transport has changed and waits for the next start" in caplog.text
+
+
 async def test_restart_settings_wait_while_others_apply(tmp_path: Path) -> None:
     """Otherwise Envoys would connect to an address where ext_proc does not listen yet."""
     watched = Watched(tmp_path / "warmroute.yaml")
