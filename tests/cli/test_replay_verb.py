@@ -145,7 +145,7 @@ def test_plot_is_drawn(trace: Path, tmp_path: Path) -> None:
         (["--jitter", "-1"], "--jitter is -1.0; allowed: 0 to 1e+06"),
         (["--fail", "1:8:1"], "--fail names replica 8; allowed: 0 to 7"),
         (["--copies", "50001"], "of 40 requests; allowed: up to 50,000, for 2,000,000 requests in all"),
-        (["--cancel", "2:1"], "--cancel is '2:1'; allowed: SHARE:SECONDS"),
+        (["--cancel", "2:1"], "--cancel is '2:1'; allowed: SHARE from 0 to 1"),
         (["--fail", "soon"], "--fail is 'soon'; allowed: AT:REPLICA:SECONDS[:KIND]"),
         (["--plot", "x.gif"], "--plot is x.gif; allowed: a file that ends in .png or .svg"),
         (["--sweep", "--plot", "x.png"], "--plot is of one rate"),

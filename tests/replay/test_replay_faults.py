@@ -88,7 +88,10 @@ def test_cancelled_requests_end_and_are_in_no_figure(policy: str) -> None:
     assert np.isnan(outcome.e2e[left]).all()
     assert not np.isnan(outcome.e2e[~left]).any()
     result = figures(outcome, Limits(60.0, 60.0))
-    assert (result.failed, result.goodput) == (0.0, 1.0)
+    assert (result.failed, result.left) == (0.0, left.mean())
+    assert result.goodput == pytest.approx(1.0 - (left & np.isnan(outcome.ttft)).mean())
+    everybody = Job(policy, replicas=2, cancels=Cancels(1.0, 0.001))
+    assert figures(replay_job(STEADY, everybody), Limits()).goodput == 0.0
     assert outcome.engine_tokens.sum() < 0.7 * replay_job(STEADY, Job(policy, replicas=2)).engine_tokens.sum()
 
 

@@ -235,7 +235,11 @@ def _replay(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None
         plot.draw(first, title, args.plot, jobs[0].faults)
     ideal = trace.ideal_hit_ratio
     load = _load(outcomes[0], args.replicas)
-    warnings = [*_past_the_knee(args.knee_factor, outcomes[0], results), *_late_faults(jobs[0], outcomes)]
+    warnings = [
+        *_past_the_knee(args.knee_factor, outcomes[0], results),
+        *_late_faults(jobs[0], outcomes),
+        *_left(results),
+    ]
     if args.json:
         content = {"ideal_hit_ratio": ideal, "load": load, "warnings": warnings, "policies": _plain(results)}
         _print_json(args, trace, jobs[0], content)
@@ -265,9 +269,19 @@ def _past_the_knee(
     past = [policy for policy, result in results.items() if not result["ttft_p90"].mean <= limit]
     if past:
         yield (
-            f"past the knee (TTFT p90 above {limit:.2f} s, {factor:g} times that of requests alone):"
-            f" {', '.join(past)}. There queues grow as long as the load lasts, so figures depend on the"
-            " trace's length. A lower --rate avoids it, --sweep finds each knee."
+            f"past the knee, by load or faults (TTFT p90 above {limit:.2f} s, {factor:g} times that of"
+            f" requests alone): {', '.join(past)}. There queues grow as long as the load lasts,"
+            " so figures depend on the trace's length. A lower --rate avoids it, --sweep finds each knee."
+        )
+
+
+def _left(results: Mapping[str, Mapping[str, Interval]]) -> Iterator[str]:
+    """Say how many requests the times leave out."""
+    shares = [f"{policy} {result['left'].mean:.1%}" for policy, result in results.items()]
+    if any(result["left"].mean for result in results.values()):
+        yield (
+            f"clients left before their answers' end: {', '.join(shares)}. Times are those of the other"
+            " requests; without a first token a request misses the goodput."
         )
 
 

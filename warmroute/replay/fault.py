@@ -83,7 +83,7 @@ def cancels_of(text: str) -> Cancels:
     except ValueError:
         share = seconds = -1.0
     if not (0 <= share <= 1 and 0 < seconds <= MAX_SECONDS):
-        allowed = f"SHARE:SECONDS, for example 0.05:2, with 0 to 1 and up to {MAX_SECONDS:g}"
+        allowed = f"SHARE from 0 to 1 and SECONDS above 0, at most {MAX_SECONDS:,.0f}, such as 0.05:2"
         raise WarmrouteError(f"--cancel is {text!r}; allowed: {allowed}")
     return Cancels(share, seconds)
 

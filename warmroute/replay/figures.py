@@ -26,7 +26,7 @@ _T_975: Final = (
 class Figures(NamedTuple):
     """The figures of one replay. Times, in seconds, are those of whole answers.
 
-    Shares of the requests leave out those whose clients left.
+    If clients leave, times are those of the other requests, and so favour policies that lose slow ones.
     """
 
     ttft_p50: float
@@ -54,7 +54,9 @@ class Figures(NamedTuple):
     goodput: float
     """Share of the requests within the limits for the time to first token and per output token."""
     failed: float
-    """Share of the requests without a whole answer."""
+    """Share of the requests without a whole answer, and without a client that left."""
+    left: float
+    """Share of the requests whose clients left."""
 
 
 class Limits(NamedTuple):
@@ -66,8 +68,7 @@ class Limits(NamedTuple):
 
 def figures(outcome: Outcome, limits: Limits) -> Figures:
     """Compute the figures of one replay."""
-    stayed = ~outcome.cancelled
-    answered = stayed & ~outcome.failed
+    answered = ~(outcome.cancelled | outcome.failed)
     busy, work = outcome.busy_seconds, outcome.engine_tokens
     good = (outcome.ttft <= limits.ttft) & ~(outcome.tpot > limits.tpot)
     ttft, e2e, tpot = _percentiles(outcome.ttft), _percentiles(outcome.e2e), _percentiles(outcome.tpot)
@@ -88,10 +89,11 @@ def figures(outcome: Outcome, limits: Limits) -> Figures:
         hit_ratio=float(
             outcome.cached_tokens[answered].sum() / max(outcome.prompt_tokens[answered].sum(), 1)
         ),
-        busiest_over_mean=float(work.max() / work.mean()),
+        busiest_over_mean=float(work.max() / work.mean()) if work.any() else nan,
         busy_share=float(busy.mean() / outcome.seconds),
-        goodput=float(good[stayed].mean()),
-        failed=float(outcome.failed[stayed].mean()),
+        goodput=float(good.mean()),
+        failed=float(outcome.failed.mean()),
+        left=float(outcome.cancelled.mean()),
     )
 
 
