@@ -324,11 +324,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--size", choices=SIZES, action="append", help="one size only; may be repeated")
+    parser.add_argument("--size", choices=SIZES, action="append", help="may be repeated; default: all")
     parser.add_argument("--endpoints", type=int, action="append", help="default: 4 and 100")
     parser.add_argument("--rounds", type=int, default=20, help="of 64 requests; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(argv)
+    if min(args.endpoints or ENDPOINTS) < 1 or args.rounds < 2:
+        parser.error("allowed: --endpoints from 1 and --rounds from 2")
     runs = asyncio.run(_measured(args.size or list(SIZES), args.endpoints or ENDPOINTS, args.rounds))
     return report.finish({"runs": runs}, list(targets_of(runs)), as_json=args.json)
 
