@@ -20,12 +20,12 @@ SPEED_UP: Final = 2.0
 KV_TOKENS: Final = 700_000 // SHORTER
 """An H100 TP4 replica's KV cache, as much smaller as the prompts."""
 BLOCK_TOKENS: Final = 16
-KNEE_PER_ENGINE: Final = 8.0
+KNEE_PER_ENGINE: Final = 8.15
 """Requests a second at which round robin's TTFT p90 is three times that of an idle fleet.
 
 `python -m bench.demo_knee` measures it.
 """
-LOAD: Final = 0.85
+LOAD: Final = 0.834
 """Of the knee: where operators run."""
 
 
