@@ -57,6 +57,6 @@ class Limits:
     """What a server sets for its connections."""
 
     streams: int = 32_768
-    """Open streams of a connection, announced; more are refused. Each takes 1 KiB next to its messages."""
+    """Open streams of a connection, announced; more are refused."""
     message_bytes: int = 64 * 1024 * 1024
     """Largest message without its prefix; a larger one ends its stream with RESOURCE_EXHAUSTED."""
