@@ -5,18 +5,27 @@ from __future__ import annotations
 import itertools
 import time
 
+import hpack
 import pytest
 
+from fleet.lane import limits
 from fleet.lane.budget import Budget
 from fleet.lane.limits import Limits
 from testing import lane_client as wire
 from testing.lane_client import (
+    END_HEADERS,
+    HEADERS,
     INITIAL_WINDOW_SIZE,
+    PREFACE,
+    REQUEST,
     Client,
     data,
     deep_bytes,
+    frame,
     grpc_message,
     headers,
+    ping,
+    reset,
     settings,
     window_update,
 )
@@ -72,6 +81,61 @@ def stir(budget: Budget, *clients: Client) -> None:
         for client in clients:
             if client.connection is stirred:
                 client.send(b"")
+
+
+@pytest.mark.parametrize("idle", [ping(), frame(0xBE)], ids=["PING", "unknown"])
+def test_an_idle_connection_may_ping_for_years(idle: bytes) -> None:
+    client = Client()
+    client.handshake()
+    for _ in range(30):
+        client.send(idle * 900)
+    assert not client.connection.closing
+
+
+def test_a_client_may_reset_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Envoy ends each of its streams by a reset."""
+    monkeypatch.setattr(limits, "FRUITLESS_STREAMS", 500)
+    client = Client()
+    client.handshake()
+    for stream in range(1, 2001, 2):
+        client.send(headers(stream), data(stream, grpc_message(b"body")))
+        client.watched.send(stream, b"reply")
+        client.send(reset(stream))
+    assert not client.connection.closing
+
+
+def test_a_standstill_of_the_service_is_no_flood() -> None:
+    """Envoy resets all streams that wait for a reply at once."""
+    client = Client(Limits())
+    client.handshake()
+    numbers = range(1, 10_001, 2)
+    client.send(b"".join(map(headers, numbers)))
+    client.send(b"".join(map(reset, numbers)))
+    assert client.ended() == list(numbers)
+    assert not client.connection.closing
+
+
+def test_a_reader_of_single_bytes_is_served() -> None:
+    """Its windows open byte by byte; each update brings a frame."""
+    client = Client()
+    client.handshake((INITIAL_WINDOW_SIZE, 0))
+    client.send(headers(1))
+    client.watched.send(1, bytes(3000))
+    client.taken()
+    for _ in range(3005):
+        assert [len(one.payload) for one in client.send(window_update(1, 1))] == [1]
+    assert client.budget.unread == 0
+
+
+def test_a_header_bomb_is_refused() -> None:
+    """Small indexes of a large entry, before the client has emptied its table."""
+    encoder, client = hpack.Encoder(), Client()
+    first = encoder.encode((*REQUEST, ("x", "y" * 3000)))
+    bomb = encoder.encode(REQUEST) + b"\xbe" * 1000
+    client.send(PREFACE, settings(), frame(HEADERS, END_HEADERS, 1, first))
+    client.send(frame(HEADERS, END_HEADERS, 3, bomb))
+    assert client.opened() == [1]
+    assert client.connection.closing
 
 
 def test_a_frame_of_many_windows_costs_no_more() -> None:
