@@ -1,4 +1,4 @@
-"""A connection's frames and stream states (RFC 9113, 3 to 6)."""
+"""A connection's calls and their ends. test_lane_h2spec.py has the rules of the RFCs for frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleet.lane import frames as h2
 from fleet.lane.budget import Budget
 from fleet.lane.connection import Connection
 from fleet.lane.limits import FRAME_BYTES, RECENT_STREAMS, Limits
-from tests.fleet.lane_client import PATH, REQUEST, Client, block, data, message, prefixed, request
+from tests.fleet.lane_client import Client, block, data, message, prefixed, request
 
 HELLO = h2.PREFACE + h2.settings({})
 ANSWERED = "HEADERS {} :status=200 content-type=application/grpc"
@@ -108,182 +108,6 @@ def test_any_chunks_give_the_same_events(size: int) -> None:
     messages = ["message 3 0", "message 3 40", "message 3 300", "message 3 70"]
     assert events == ["opened 3", *messages, "half-closed 3", "opened 5", "half-closed 5"]
     assert client.reads() == ["PING 12345678 ACK"]
-
-
-def test_a_preface_may_arrive_in_bytes() -> None:
-    connection = Connection(Limits(), Budget(1, 1))
-    for byte in HELLO + request(1):
-        events = connection.receive(bytes((byte,)))
-    assert [event.stream for event in events] == [1]
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"GET / HTTP/1.1\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nXX",
-        h2.PREFACE + h2.frame(h2.PING, 0, 0, bytes(8)),
-        h2.PREFACE + h2.frame(h2.SETTINGS, h2.ACK, 0),
-    ],
-)
-def test_another_protocol_ends_the_connection(sent: bytes) -> None:
-    connection = Connection(Limits(), Budget(1, 1))
-    assert connection.receive(sent) == []
-    assert connection.closing
-    assert connection.take().endswith(h2.go_away(0, h2.PROTOCOL_ERROR))
-
-
-CONNECTION_FAULTS = {
-    "a frame above the announced size": ("FRAME_SIZE_ERROR", h2.HEAD.pack((FRAME_BYTES + 1) << 8, 0, 3)),
-    "DATA on the connection": ("PROTOCOL_ERROR", data(0, b"x")),
-    "DATA of an idle stream": ("PROTOCOL_ERROR", data(9, b"x")),
-    "DATA of a server's stream": ("PROTOCOL_ERROR", data(2, b"x")),
-    "DATA with too much padding": ("PROTOCOL_ERROR", h2.frame(h2.DATA, h2.PADDED, 3, b"\x05abcd")),
-    "DATA without its pad length": ("PROTOCOL_ERROR", h2.frame(h2.DATA, h2.PADDED, 3)),
-    "HEADERS on the connection": ("PROTOCOL_ERROR", headers(0, block(*REQUEST))),
-    "HEADERS with padding, on the connection": (
-        "PROTOCOL_ERROR",
-        headers(0, b"\0" + block(*REQUEST), h2.END_HEADERS | h2.PADDED),
-    ),
-    "HEADERS of a server's stream": ("PROTOCOL_ERROR", headers(4, block(*REQUEST))),
-    "HEADERS with a lower stream": (
-        "PROTOCOL_ERROR",
-        headers(7, block(*REQUEST)) + headers(5, block(*REQUEST)),
-    ),
-    "HEADERS behind a stream's end": ("STREAM_CLOSED", headers(1, block(*REQUEST))),
-    "HEADERS with too much padding": ("PROTOCOL_ERROR", headers(5, b"\x09abc", h2.END_HEADERS | h2.PADDED)),
-    "HEADERS without priority fields": (
-        "FRAME_SIZE_ERROR",
-        headers(5, b"abc", h2.END_HEADERS | h2.PRIORITY_FIELDS),
-    ),
-    "a block of nonsense": ("COMPRESSION_ERROR", headers(5, b"\xff\xff\xff\xff\xff\xff\xff")),
-    "a block that is cut off": ("COMPRESSION_ERROR", headers(5, block(*REQUEST)[:-1])),
-    "an index behind the static table": ("COMPRESSION_ERROR", headers(5, block(*REQUEST) + b"\xbe")),
-    "index 0": ("COMPRESSION_ERROR", headers(5, b"\x80")),
-    "a size update inside a block": ("COMPRESSION_ERROR", headers(5, b"\x82\x20\x87")),
-    "a table above 0": ("COMPRESSION_ERROR", headers(5, b"\x21" + block(*REQUEST))),
-    "three size updates": ("COMPRESSION_ERROR", headers(5, b"\x20\x20\x20" + block(*REQUEST))),
-    "trailers of nonsense": (
-        "COMPRESSION_ERROR",
-        headers(3, b"\xff\xff\xff\xff\xff\xff", h2.END_HEADERS | h2.END_STREAM),
-    ),
-    "PRIORITY on the connection": ("PROTOCOL_ERROR", h2.frame(h2.PRIORITY, 0, 0, bytes(5))),
-    "PRIORITY of another size": ("FRAME_SIZE_ERROR", h2.frame(h2.PRIORITY, 0, 3, bytes(4))),
-    "RST_STREAM on the connection": ("PROTOCOL_ERROR", h2.reset(0, 0)),
-    "RST_STREAM of an idle stream": ("PROTOCOL_ERROR", h2.reset(9, 0)),
-    "RST_STREAM of another size": ("FRAME_SIZE_ERROR", h2.frame(h2.RST_STREAM, 0, 3, bytes(3))),
-    "SETTINGS of a stream": ("PROTOCOL_ERROR", h2.frame(h2.SETTINGS, 0, 3)),
-    "SETTINGS of another size": ("FRAME_SIZE_ERROR", h2.frame(h2.SETTINGS, 0, 0, bytes(5))),
-    "SETTINGS with ACK and a payload": ("FRAME_SIZE_ERROR", h2.frame(h2.SETTINGS, h2.ACK, 0, bytes(6))),
-    "ENABLE_PUSH of 2": ("PROTOCOL_ERROR", h2.settings({h2.ENABLE_PUSH: 2})),
-    "a window above the largest": ("FLOW_CONTROL_ERROR", h2.settings({h2.INITIAL_WINDOW_SIZE: 2**31})),
-    "frames below the smallest limit": ("PROTOCOL_ERROR", h2.settings({h2.MAX_FRAME_SIZE: 16_383})),
-    "frames above the largest limit": ("PROTOCOL_ERROR", h2.settings({h2.MAX_FRAME_SIZE: 2**24})),
-    "PUSH_PROMISE": ("PROTOCOL_ERROR", h2.frame(h2.PUSH_PROMISE, h2.END_HEADERS, 3, bytes(4))),
-    "PING of a stream": ("PROTOCOL_ERROR", h2.frame(h2.PING, 0, 3, bytes(8))),
-    "PING of another size": ("FRAME_SIZE_ERROR", h2.frame(h2.PING, 0, 0, bytes(7))),
-    "GOAWAY of a stream": ("PROTOCOL_ERROR", h2.frame(h2.GOAWAY, 0, 3, bytes(8))),
-    "GOAWAY that is too short": ("FRAME_SIZE_ERROR", h2.frame(h2.GOAWAY, 0, 0, bytes(7))),
-    "WINDOW_UPDATE of another size": ("FRAME_SIZE_ERROR", h2.frame(h2.WINDOW_UPDATE, 0, 0, bytes(3))),
-    "WINDOW_UPDATE of an idle stream": ("PROTOCOL_ERROR", h2.window_update(9, 1)),
-    "WINDOW_UPDATE by 0": ("PROTOCOL_ERROR", h2.window_update(0, 0)),
-    "WINDOW_UPDATE above the largest": ("FLOW_CONTROL_ERROR", h2.window_update(0, 2**31 - 1)),
-    "CONTINUATION without HEADERS": ("PROTOCOL_ERROR", h2.frame(h2.CONTINUATION, h2.END_HEADERS, 3)),
-    "CONTINUATION of another stream": (
-        "PROTOCOL_ERROR",
-        headers(5, b"", 0) + h2.frame(h2.CONTINUATION, h2.END_HEADERS, 7),
-    ),
-    "DATA inside a block": ("PROTOCOL_ERROR", headers(5, b"", 0) + data(3, b"x")),
-    "HEADERS inside a block": ("PROTOCOL_ERROR", headers(5, b"", 0) + request(7)),
-    "an unknown frame inside a block": ("PROTOCOL_ERROR", headers(5, b"", 0) + h2.frame(0xBE, 0, 5)),
-    "SETTINGS that are cut off": ("ENHANCE_YOUR_CALM", h2.HEAD.pack(1_000_000 << 8 | h2.SETTINGS, 0, 0)),
-}
-
-
-@pytest.mark.parametrize("case", CONNECTION_FAULTS)
-def test_faults_end_the_connection(case: str) -> None:
-    code, sent = CONNECTION_FAULTS[case]
-    client = Client()
-    client.sends(request(3))
-    events = client.sends(sent)
-    assert "ended 3 fault" in events
-    assert client.reads()[-1].endswith(code)
-    assert client.connection.closing
-    assert client.connection.error
-    assert client.sends(request(11)) == []
-    assert client.budget.owners == set()
-
-
-STREAM_FAULTS = {
-    "HEADERS without END_STREAM": ("PROTOCOL_ERROR", headers(3, block(("a", "b")))),
-    "trailers with a pseudo-header": (
-        "PROTOCOL_ERROR",
-        headers(3, block((":path", "/")), h2.END_HEADERS | h2.END_STREAM),
-    ),
-    "WINDOW_UPDATE by 0": ("PROTOCOL_ERROR", h2.window_update(3, 0)),
-    "WINDOW_UPDATE above the largest": ("FLOW_CONTROL_ERROR", h2.window_update(3, 2**31 - 1)),
-    "DATA above the window": ("FLOW_CONTROL_ERROR", data(3, bytes(65_536))),
-}
-
-
-@pytest.mark.parametrize("case", STREAM_FAULTS)
-def test_faults_end_their_stream_only(case: str) -> None:
-    code, sent = STREAM_FAULTS[case]
-    client = Client()
-    client.sends(request(3), request(5))
-    assert client.sends(sent) == ["ended 3 fault"]
-    assert client.reads() == [f"RST_STREAM 3 {code}"]
-    assert client.sends(message(5, 4)) == ["message 5 4"]
-
-
-@pytest.mark.parametrize(
-    "late", [data(3, b"x"), headers(3, block(("a", "b")), h2.END_HEADERS | h2.END_STREAM)]
-)
-def test_frames_behind_END_STREAM_reset_the_stream(late: bytes) -> None:  # noqa: N802 - the flag's name
-    client = Client()
-    client.sends(request(3, end=True))
-    assert client.sends(late) == ["ended 3 fault"]
-    assert client.reads() == ["RST_STREAM 3 STREAM_CLOSED"]
-
-
-def test_DATA_of_a_stream_that_its_client_reset() -> None:  # noqa: N802 - the frame's name
-    client = Client()
-    assert client.sends(request(3), h2.reset(3, h2.CANCEL)) == ["opened 3", "ended 3 reset"]
-    assert client.answer(data(3, b"x")) == ["RST_STREAM 3 STREAM_CLOSED"]
-
-
-HARMLESS = {
-    "PRIORITY of an idle stream": h2.frame(h2.PRIORITY, 0, 99, bytes(5)),
-    "RST_STREAM of a closed stream": h2.reset(1, h2.CANCEL),
-    "WINDOW_UPDATE of a closed stream": h2.window_update(1, 1),
-    "unknown settings": h2.settings({0xBEEF: 1}),
-    "an unknown frame": h2.frame(0xBE, 0xFF, 3, b"any"),
-    "GOAWAY": h2.frame(h2.GOAWAY, 0, 0, bytes(20)),
-    "reserved bits": h2.frame(h2.PING, 0xF0, 2**31, bytes(8)),
-    "a large GOAWAY": h2.frame(h2.GOAWAY, 0, 0, bytes(100_000)),
-    "an answer to no PING": h2.frame(h2.PING, h2.ACK, 0, bytes(8)),
-}
-
-
-@pytest.mark.parametrize("case", HARMLESS)
-def test_frames_that_change_nothing(case: str) -> None:
-    client = Client()
-    assert client.sends(request(3), HARMLESS[case], message(3, 4)) == ["opened 3", "message 3 4"]
-    assert not client.connection.closing
-
-
-def test_blocks_may_have_padding_priority_and_parts() -> None:
-    whole = block(*REQUEST)
-    flags = h2.PADDED | h2.PRIORITY_FIELDS | h2.END_STREAM
-    first = headers(3, b"\x04" + bytes(5) + whole[:10] + bytes(4), flags)
-    rest = [
-        h2.frame(h2.CONTINUATION, 0, 3, whole[10:20]),
-        h2.frame(h2.CONTINUATION, h2.END_HEADERS, 3, whole[20:]),
-    ]
-    client = Client()
-    (opened, half_closed) = client.connection.receive(first + b"".join(rest))
-    assert (opened.stream, opened.path) == (3, PATH)  # type: ignore[union-attr]
-    assert half_closed == (3,)
 
 
 def test_streams_above_the_limit_are_refused() -> None:

@@ -70,6 +70,8 @@ class ConnectionFault(NamedTuple):
         client.lose()
         assert client.replies[-1].kind == GOAWAY
         assert all(isinstance(event, Ended) for event in client.events[before:])
+        assert client.connection.error
+        assert client.budget.owners == set()
 
 
 class StreamFault(NamedTuple):
@@ -206,6 +208,9 @@ _FRAMES = {
     "4.3 header block that cannot be decoded": Case(
         COMPRESSION, [frame(HEADERS, END_HEADERS | END_STREAM, 1, block() + b"\x40")]
     ),
+    "4.3 trailers that cannot be decoded": Case(
+        COMPRESSION, [headers(1), frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xff" * 6)]
+    ),
     "4.3 PRIORITY within a header block": Case(PROTOCOL, in_parts(1, priority(1))),
     "4.3 HEADERS of another stream within a header block": Case(PROTOCOL, in_parts(1, headers(3))),
     "5.5 unknown type within a header block": Case(PROTOCOL, in_parts(1, frame(0x16, 0, 1))),
@@ -239,7 +244,8 @@ _STATES = {
         answers=False,
     ),
     "5.1 closed by RST_STREAM: DATA": Case(
-        Got(lambda c: c.ended() == [1] and c.messages(1) == []), [headers(1), reset(1), data(1, _HELLO)]
+        Got(lambda c: c.ended() == [1] and [one.code for one in c.of(RST_STREAM, 1)] == [wire.STREAM_CLOSED]),
+        [headers(1), reset(1), data(1, _HELLO)],
     ),
     "5.1 closed by RST_STREAM: HEADERS": Case(CLOSED, [headers(1), reset(1), headers(1, end=True)]),
     "5.1 closed by RST_STREAM: CONTINUATION": Case(
@@ -253,6 +259,7 @@ _STATES = {
     "5.1 closed: HEADERS": Case(CLOSED, [*call(1), headers(1, end=True)]),
     "5.1 closed: CONTINUATION": Case(PROTOCOL, [*call(1), continuation(1, block())]),
     "5.1.1 even stream id": Case(PROTOCOL, call(2)),
+    "5.1.1 DATA on an even stream id": Case(PROTOCOL, [headers(1), data(2, b"x")]),
     "5.1.1 stream id below the last one": Case(CLOSED, [*call(5), *call(3)]),
     "5.1.1 DATA on a stream id that a later one has closed": Case(LATE, [*call(5), data(1, _HELLO)]),
     "5.1.2 more streams than SETTINGS_MAX_CONCURRENT_STREAMS": Case(
@@ -304,6 +311,7 @@ _TYPES = {
         ],
     ),
     "6.2 HEADERS on stream 0": Case(PROTOCOL, [headers(0)]),
+    "6.2 padded HEADERS on stream 0": Case(PROTOCOL, [headers(0, flags=END_HEADERS | PADDED, before=b"\0")]),
     "6.2 HEADERS with padding beyond the payload": Case(
         PROTOCOL, [frame(HEADERS, END_HEADERS | PADDED, 1, b"\xff" + block())]
     ),
@@ -317,6 +325,9 @@ _TYPES = {
     "6.4 RST_STREAM of 3 bytes": Case(FRAME_SIZE, [headers(1), frame(RST_STREAM, 0, 1, bytes(3))]),
     "6.5 SETTINGS ACK with a payload": Case(FRAME_SIZE, [frame(SETTINGS, ACK, 0, b"\0")]),
     "6.5 SETTINGS on stream 1": Case(PROTOCOL, [frame(SETTINGS, 0, 1, bytes(6))]),
+    "6.5 SETTINGS of a megabyte": Case(
+        ConnectionFault((wire.ENHANCE_YOUR_CALM,)), [frame(SETTINGS, length=1_000_000)]
+    ),
     "6.5 SETTINGS of 3 bytes": Case(FRAME_SIZE, [frame(SETTINGS, 0, 0, bytes(3))]),
     "6.5.2 SETTINGS_ENABLE_PUSH of 2": Case(PROTOCOL, [settings((wire.ENABLE_PUSH, 2))]),
     "6.5.2 SETTINGS_INITIAL_WINDOW_SIZE above 2^31 - 1": Case(
@@ -347,11 +358,25 @@ _TYPES = {
     "6.7 PING of 6 bytes": Case(FRAME_SIZE, [frame(PING, 0, 0, bytes(6))]),
     "6.8 GOAWAY on stream 1": Case(PROTOCOL, [frame(GOAWAY, 0, 1, bytes(8))]),
     "6.8 GOAWAY of 7 bytes": Case(FRAME_SIZE, [frame(GOAWAY, 0, 0, bytes(7))]),
+    "6.8 GOAWAY with a long text": Case(IGNORED, [frame(GOAWAY, 0, 0, bytes(100_000))]),
     "6.8 a call that is open at the client's GOAWAY": Case(
         Got(lambda c: c.status(1) == "0"),
         [headers(1), frame(GOAWAY, 0, 0, bytes(8)), data(1, _HELLO, end=True)],
     ),
     "6.10 several CONTINUATIONs": Case(Answered(), in_parts(1, parts=5)),
+    "6.10 HEADERS with padding and priority in parts": Case(
+        Answered(),
+        [
+            frame(
+                HEADERS,
+                END_STREAM | PADDED | PRIORITISED,
+                1,
+                b"\x04" + bytes(5) + block()[:10] + bytes(4),
+            ),
+            continuation(1, block()[10:20], last=False),
+            continuation(1, block()[20:]),
+        ],
+    ),
     "6.10 HEADERS without END_STREAM in parts": Case(
         HELLO, [*in_parts(1, end=False), data(1, _HELLO, end=True)]
     ),
@@ -510,6 +535,10 @@ _HPACK = {
     "7541: 4.2 table size update at the end of a block": Case(
         COMPRESSION, [headers(1, end=True, after=b"\x20")]
     ),
+    "7541: 4.2 table size update within a block": Case(
+        COMPRESSION, [frame(HEADERS, END_HEADERS, 1, b"\x20\x82\x20\x87")]
+    ),
+    "7541: 4.2 three table size updates": Case(COMPRESSION, [headers(1, before=b"\x20\x20")]),
     "7541: 6.3 table size update to 0 in each block": Case(
         Answered(), [headers(1, end=True), headers(3, end=True, before=b"\x20")]
     ),
