@@ -1,4 +1,4 @@
-"""A client of a lane's connection: frames as bytes, and answers as words."""
+"""A client of a lane's connection in words, on the frames of testing/lane_client.py."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from fleet.lane import frames as h2
 from fleet.lane.budget import Budget
 from fleet.lane.connection import Connection, Ended, HalfClosed, Message, Opened
 from fleet.lane.limits import Limits
+from testing import lane_client as wire
+from testing.lane_client import PATH, REQUEST
+from testing.lane_client import grpc_message as prefixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleet.lane.connection import Event
 
+__all__ = ["MIB", "PATH", "REQUEST", "Client", "block", "data", "message", "prefixed", "request"]
+
 MIB: Final = 1024 * 1024
-PATH: Final = "/package.Service/Method"
-REQUEST: Final = (
-    (":method", "POST"),
-    (":scheme", "http"),
-    (":path", PATH),
-    (":authority", "somewhere"),
-    ("te", "trailers"),
-    ("content-type", "application/grpc"),
-)
 CODES: Final = {
     value: name
     for name, value in vars(h2).items()
@@ -62,18 +58,9 @@ def request(stream: int, *more: tuple[str, str], end: bool = False) -> bytes:
     return h2.frame(h2.HEADERS, flags, stream, block(*REQUEST, *more))
 
 
-def prefixed(message: bytes) -> bytes:
-    """Put gRPC's prefix before a message."""
-    return b"\0" + len(message).to_bytes(4) + message
-
-
 def data(stream: int, payload: bytes, *, end: bool = False, padding: int | None = None) -> bytes:
     """A DATA frame."""
-    flags = h2.END_STREAM if end else 0
-    if padding is not None:
-        flags |= h2.PADDED
-        payload = bytes((padding,)) + payload + bytes(padding)
-    return h2.frame(h2.DATA, flags, stream, payload)
+    return wire.data(stream, payload, end=end, pad=padding)
 
 
 def message(stream: int, size: int, *, end: bool = False, frame_bytes: int = 16_384) -> bytes:
@@ -118,24 +105,12 @@ class Client:
     def reads(self) -> list[str]:
         """Return the server's frames until it has no more."""
         written = b"".join(iter(self.connection.take, b""))
-        return list(self._frames(written))
+        return [" ".join(map(str, self._words(*one))) for one in wire.frames(written)]
 
-    def _frames(self, written: bytes) -> Iterator[str]:
-        at = 0
-        while at < len(written):
-            head, flags, stream = h2.HEAD.unpack_from(written, at)
-            payload = written[at + 9 : at + 9 + (head >> 8)]
-            assert len(payload) == head >> 8
-            at += 9 + len(payload)
-            yield (
-                " ".join(
-                    map(str, (KINDS[head & 0xFF], stream or "", *self._words(head & 0xFF, flags, payload)))
-                )
-                .replace("  ", " ")
-                .strip()
-            )
-
-    def _words(self, kind: int, flags: int, payload: bytes) -> Iterator[object]:
+    def _words(self, kind: int, flags: int, stream: int, payload: bytes) -> Iterator[object]:
+        yield KINDS[kind]
+        if stream:
+            yield stream
         if kind == h2.HEADERS:
             fields = self._decoder.decode(payload, raw=True)
             yield from (f"{bytes(name).decode()}={bytes(value).decode()}" for name, value in fields)
