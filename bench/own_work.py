@@ -6,7 +6,8 @@ bytes in, bytes out. Conversations take turns and grow by a message and its answ
 a prompt is warm where it went before. Each engine has some requests in flight, and every tick brings new
 loads. Times are in microseconds of CPU for a request:
 
-- all: everything from the message to the end of the stream, the lower quartile of all requests;
+- all: everything from the message to the end of the stream: the mean over rounds of 64 requests, so that
+  work that only some requests do counts, and of these means the lower quartile;
 - around: the same with a constant decision in place of pick, booking and counts of requests in flight;
 - decode, exchange, read, blocks, pick, reply, book, settle, close: the parts, each without the others inside
   it, and `rest`: means by the clock over the middle half of further requests, which it slows down a little;
@@ -262,16 +263,18 @@ def measure(size: int, endpoints: int, rounds: int) -> dict[str, Any]:
 
 
 def seconds(worker: Worker, messages: Messages, rounds: int) -> float:
-    """Return the time of one request, of the lower quartile: interrupted ones take longer."""
-    taken = []
+    """Return the thread's time of one request: the lower quartile of the rounds' means."""
+    means = []
     for _ in range(rounds):
+        taken = 0.0
         # Made ahead, so that no request finds its own bytes in the processor's caches.
         for data in [messages.message() for _ in range(BATCH)]:
             worker.advance()
-            begun = time.perf_counter()
+            begun = time.thread_time()
             worker.serve(data)
-            taken.append(time.perf_counter() - begun)
-    return statistics.quantiles(taken, n=4)[0]
+            taken += time.thread_time() - begun
+        means.append(taken / BATCH)
+    return statistics.quantiles(means, n=4)[0]
 
 
 def parts(worker: Worker, messages: Messages, requests: int) -> dict[str, float]:
