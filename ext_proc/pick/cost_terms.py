@@ -40,11 +40,15 @@ class CostTerm(NamedTuple):
     """Equal for every prompt: computed once a tick."""
     by_prompt: PromptSeconds | None = None
     """For each prompt: a few operations over columns."""
+    first_token: float = 0.0
+    """Times the forecast's prefill ahead and cold prefill at its price."""
+    load: float = 0.0
+    """Times the forecast's load."""
 
 
 def first_token(_context: TickContext) -> CostTerm:
     """The predicted time to first token: prefill ahead + cold prefill at its price."""
-    return CostTerm(by_prompt=lambda _request, forecast: forecast.queue + forecast.priced)
+    return CostTerm(first_token=1.0)
 
 
 def spare(context: TickContext) -> CostTerm:
@@ -83,7 +87,7 @@ def spare(context: TickContext) -> CostTerm:
 
 def decode_load(_context: TickContext) -> CostTerm:
     """The delay by requests in flight: every step of an engine decodes all of them."""
-    return CostTerm(by_prompt=lambda _request, forecast: forecast.load)
+    return CostTerm(load=1.0)
 
 
 def memory(context: TickContext) -> CostTerm:
@@ -102,9 +106,11 @@ def memory(context: TickContext) -> CostTerm:
     # Without a width, the cost is a step at `from`.
     slope = 1.0 / max(width, 1e-9)
     most_used, most_per_byte = used.max().item(), share_per_byte.max().item()
+    none, whole, at_whole = np.zeros(()), np.ones(()), np.array(cost.memory_pressure_seconds)
+    if not most_per_byte:
+        return CostTerm(np.clip((used - start) * slope, none, whole) * at_whole)
     in_use, per_byte, per_block = (used - start) * slope, share_per_byte * slope, share_per_byte * -slope
     per_block *= block_bytes
-    none, whole, at_whole = np.zeros(()), np.ones(()), np.array(cost.memory_pressure_seconds)
 
     def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
         if most_used + request.text_bytes * most_per_byte <= start:
@@ -235,19 +241,28 @@ class Costs:
         self._by_prompt: list[tuple[NDArray[np.float64] | None, PromptSeconds]] = []
         """Each with its weight, unless that is 1."""
         self._terms: dict[str, tuple[float, CostTerm]] = {}
+        first_token = load = 0.0
         for entry in terms:
             if not entry.weight:
                 continue
-            fixed, by_prompt = term = COST_TERMS[entry.name](context)
-            self._terms[entry.name] = entry.weight, term
-            if fixed is not None:
-                self.fixed = self.fixed + entry.weight * fixed
-            if by_prompt is not None:
-                self._by_prompt.append((None if entry.weight == 1.0 else np.array(entry.weight), by_prompt))
+            self._terms[entry.name] = entry.weight, (term := COST_TERMS[entry.name](context))
+            first_token += entry.weight * term.first_token
+            load += entry.weight * term.load
+            if term.fixed is not None:
+                self.fixed = self.fixed + entry.weight * term.fixed
+            if term.by_prompt is not None:
+                weight = None if entry.weight == 1.0 else np.array(entry.weight)
+                self._by_prompt.append((weight, term.by_prompt))
+        self._load = np.array(load)
+        self._first_token = None if first_token == 1.0 else np.array(first_token)
 
     def of(self, request: PickRequest, forecast: Forecast) -> NDArray[np.float64]:
         """Return the cost of a prompt on each candidate, in seconds."""
-        cost = self.fixed.copy()
+        cost: NDArray[np.float64] = forecast.queue + forecast.priced
+        if self._first_token is not None:
+            cost *= self._first_token
+        cost += self.fixed
+        cost += forecast.load * self._load
         for weight, by_prompt in self._by_prompt:
             seconds = by_prompt(request, forecast)
             if seconds is None:
@@ -265,13 +280,15 @@ class Costs:
         It computes the terms of the prompt once more: for explanations only.
         """
         seconds: dict[str, NDArray[np.float64]] = {}
-        for name, (weight, (fixed, by_prompt)) in self._terms.items():
+        for name, (weight, (fixed, by_prompt, first_token, load)) in self._terms.items():
             of_prompt = None if by_prompt is None else by_prompt(request, forecast)
             if isinstance(of_prompt, tuple):
                 place, at_place = of_prompt
                 of_prompt = np.zeros(self.fixed.size)
                 of_prompt[place] = at_place
             parts = [part for part in (fixed, of_prompt) if part is not None]
+            if first_token or load:
+                parts.append(first_token * (forecast.queue + forecast.priced) + load * forecast.load)
             if parts:
                 seconds[name] = weight * np.sum(parts, axis=0)
         return seconds

@@ -36,7 +36,7 @@ class Fallbacks:
     def endpoints(self, order: list[int], leading_hash: int) -> tuple[str, ...]:
         """Return addresses of positions, followed by spares if they are too few."""
         candidates = self._candidates
-        endpoints = tuple([candidates.addresses[position] for position in order])
+        endpoints = tuple(map(candidates.addresses.__getitem__, order))
         if candidates.spares and len(order) < self.count:
             endpoints += self._spares(self.count - len(order), leading_hash)
         return endpoints

@@ -71,7 +71,7 @@ class Forecaster:
         self._backlog = backlog
         self._demand = context.demand
         # As arrays without an axis, numbers take half the time of Python's in operations over columns.
-        self._text_bytes, self._now = np.zeros(()), np.zeros(())
+        self._text_bytes, self._now, self._each = np.zeros(()), np.zeros(()), np.zeros(())
         self._block_bytes = context.settings.block_bytes
         self._bytes_of_block = np.array(float(self._block_bytes))
         self._cold_price = cost.cold_price
@@ -121,12 +121,14 @@ class Forecaster:
         # Own time at the endpoint's own speed, others' delay at the pool's: they may go elsewhere.
         other = self._pool_over_own
         if bytes_at_price is None:
-            factor = price if other is None else 1.0 + (price - 1.0) * other
+            factor = np.array(price) if other is None else 1.0 + (price - 1.0) * other
             return Forecast(matched, cold, cold * factor, queue, self.load(), price)
         if other is not None:
-            extra = np.maximum(bytes_at_price - cold_bytes, 0.0)
-            bytes_at_price = bytes_at_price - extra + extra * other
-        return Forecast(matched, cold, bytes_at_price * seconds_per_byte, queue, self.load(), price)
+            extra = np.maximum(bytes_at_price - cold_bytes, _NONE)
+            bytes_at_price -= extra
+            bytes_at_price += extra * other
+        bytes_at_price *= seconds_per_byte
+        return Forecast(matched, cold, bytes_at_price, queue, self.load(), price)
 
     def mean_prefill_seconds(self, text_bytes: int, cold_bytes: float) -> float:
         """Return what a prompt's cold part takes in the candidates' mean."""
@@ -152,8 +154,10 @@ class Forecaster:
         ahead: NDArray[np.float64] = backlog.free_at[self._rows] - self._now
         if self._depth is None:
             return np.maximum(ahead, _NONE, out=ahead)
-        each = cold if backlog.mean_cold_seconds is None else backlog.mean_cold_seconds
-        return np.maximum(ahead, self._depth * each, out=ahead)
+        if (mean := backlog.mean_cold_seconds) is not None:
+            self._each[()] = mean
+            cold = self._each
+        return np.maximum(ahead, self._depth * cold, out=ahead)
 
     def load(self) -> NDArray[np.float64]:
         """Seconds that the requests in flight add."""

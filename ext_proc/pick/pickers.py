@@ -111,7 +111,7 @@ def rendezvous(scored: ScoredCandidates, context: TickContext, count: int) -> li
     elif places_alone:
         new = backlog.new_prefixes[candidates.rows][near]
         # After all the others, in their own order.
-        drawn[new > new.sum() / weights.sum() * weights] += drawn.max()
+        drawn[new > np.add.reduce(new) / np.add.reduce(weights) * weights] += drawn.item(drawn.argmax())
     chosen: list[int] = near[smallest(drawn, count)].tolist()
     return (chosen + [position for position in order if position not in chosen])[:count]
 

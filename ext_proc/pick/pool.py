@@ -100,7 +100,8 @@ class PoolState:
 
     def profile(self, model: str, subset: Subset | None = None) -> SchedulerProfile | None:
         """Return the profile for the allowed endpoints that serve `model`; None if there is none."""
-        key = self._key(model), subset
+        # Models that no endpoint names share one entry, so that clients cannot grow the tables.
+        key = model if model in self.shape.rows_by_model else "", subset
         try:
             return self._profiles[key]
         except KeyError:
@@ -142,7 +143,7 @@ class PoolState:
 
     def demand(self, model: str) -> Demand:
         """Return the demand for a model."""
-        key = self._key(model)
+        key = model if model in self.shape.rows_by_model else ""
         demand = self._demands.get(key)
         if demand is None:
             demand = self._demands[key] = Demand(WINDOW_SECONDS)
@@ -199,10 +200,6 @@ class PoolState:
         self.adapters.forget(position)
         self.backlog.prefill.forget(position)
         self.backlog.first_tokens.forget(position)
-
-    def _key(self, model: str) -> str:
-        # Models that no endpoint names share one entry, so that clients cannot grow the tables.
-        return model if model in self.shape.rows_by_model else ""
 
 
 def _load_weight(settings: PickSettings) -> float:

@@ -33,7 +33,7 @@ estimation rule and its competitors" (1973); by component it is Breiman's garrot
 from __future__ import annotations
 
 from math import exp, log
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Prefill:
 
     def note(self, position: int, cold_bytes: float, work: float) -> None:
         """Note a request, with the bytes of its text that are not cached there, and their work in bytes."""
-        sums = cast("memoryview[float]", self._sums.data)
+        sums: Any = self._sums.data
         sums[2, position] += 1.0
         sums[3, position] += cold_bytes
         sums[4, position] += work

@@ -65,7 +65,8 @@ class SchedulerProfile:
     def pick(self, request: PickRequest) -> Decision:
         """Choose. Without any known load all endpoints are equal, and new prefixes go by weights."""
         scored = self.score(request)
-        order = self.choose(scored, self._tiers(request))
+        apart = self._quota is not None or request.refused_by
+        order = self.choose(scored, self._tiers(request) if apart else None)
         terms = self._terms(scored) if request.explain else None
         considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed, terms)
         if self.candidates.trials and (trial := self._next_trial(request)) is not None:
@@ -108,8 +109,11 @@ class SchedulerProfile:
     def choose(self, scored: ScoredCandidates, tiers: NDArray[np.int8] | None = None) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""
         fallbacks = self.fallbacks
-        order = self._by_tier(scored, tiers, fallbacks.count)
-        if fallbacks.share_a_domain(order):
+        if tiers is None:
+            order = self._picker(scored, self.context, fallbacks.count)
+        else:
+            order = self._by_tier(scored, tiers, fallbacks.count)
+        if self.candidates.domains and fallbacks.share_a_domain(order):
             order = self._by_tier(scored, tiers, fallbacks.count + DOMAIN_DEPTH)
             order = fallbacks.in_other_domains(order, scored.cost, tiers)
         return order
@@ -146,8 +150,6 @@ class SchedulerProfile:
         Endpoints that have had an operator's share come later, and after these the endpoints that have
         refused this very request.
         """
-        if self._quota is None and not request.refused_by:
-            return None
         candidates = self.candidates
         closed = None if self._quota is None else self._quota.closed(candidates.rows)
         places = [place for address in request.refused_by if (place := candidates.place(address)) is not None]
