@@ -60,8 +60,7 @@ class Director:
         self._source = source
         self._clock = clock
         self._kv = kv
-        self.settings = settings
-        self.reader = RequestReader(settings, clock)
+        self._apply(settings)
         self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
         self.warmth = _warmth(settings, None)
         """The index of warm endpoints. Changed settings may replace it."""
@@ -102,8 +101,7 @@ class Director:
         # The model may follow in the missing rest of a cut body.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         profile = None if model is None else pool.profile(model, allowed)
-        refusal = self._refusal(request, pool, profile, allowed)
-        if refusal is not None:
+        if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
             return Decision(PickResult.refuse(Reason.SHED, refusal))
         if model is None or profile is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
@@ -120,8 +118,7 @@ class Director:
             # Where engines name their models, the request may be for any of them.
             model = pool.shape.model_of(model_named, complete=not pool.shape.rows_by_model)
             profile = None if model is None else pool.profile(model, allowed)
-            refusal = self._refusal(request, pool, profile, allowed)
-            if refusal is not None:
+            if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
                 return Decision(PickResult.refuse(Reason.SHED, refusal))
         return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
 
@@ -144,9 +141,7 @@ class Director:
     def finished(self, token: Token) -> None:
         """Count a request as ended."""
         self.traffic.finished(token)
-        if token.sent is not None:
-            self.pools.note_end(token.address, token.sent)
-        self.pools.note_in_flight(token.address)
+        self.pools.note_end(token.address, token.sent)
 
     def answered(self, result: PickResult | None, address: str, *, refused: bool) -> None:
         """Process a gateway's report of a response: an error, or the endpoint that served it."""
@@ -190,8 +185,8 @@ class Director:
 
     def reconfigure(self, settings: Settings) -> None:
         """Apply changed settings; blocks of another size, or more of them, need a new index."""
-        before, self.settings = self.settings, settings
-        self.reader = RequestReader(settings, self._clock)
+        before = self.settings
+        self._apply(settings)
         pick, was = settings.ext_proc.pick, before.ext_proc.pick
         self.traffic.window_seconds = settings.signals.latency_window_seconds
         self.sessions.entries = pick.sessions.entries
@@ -202,6 +197,12 @@ class Director:
             self.warmth = _warmth(settings, self.warmth.on_added)
             self._sent = SentPrompts(tracks=self._sent.tracks)
         self.pools.reconfigure(settings, self.warmth)
+
+    def _apply(self, settings: Settings) -> None:
+        self.settings = settings
+        self.reader = RequestReader(settings, self._clock)
+        self._block_bytes = settings.ext_proc.pick.block_bytes
+        self._refuses = settings.ext_proc.pick.admission.enabled
 
     def status(self) -> dict[str, Any]:
         """Return endpoints with their traffic and index size, for the admin server."""
@@ -222,13 +223,11 @@ class Director:
     def _refusal(
         self, request: HttpRequest, pool: PoolState, profile: SchedulerProfile | None, allowed: Subset | None
     ) -> Refusal | None:
-        """Return a refusal in the engines' place, if the settings allow refusals.
+        """Return a refusal in the engines' place.
 
         If the request may be for any of the pool's engines, all of them must be at their limit.
         """
         settings = self.settings.ext_proc.pick.admission
-        if not settings.enabled:
-            return None
         tenant = self.reader.tenant(request.attributes)
         if admission.priority(settings, request.attributes, tenant) >= settings.shed_below:
             return None
@@ -262,8 +261,7 @@ class Director:
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
         mark = 0
         if blocks and not edges[1]:
-            block_bytes = self.settings.ext_proc.pick.block_bytes
-            mark, _ = leading_mark(text, identity, blocks, block_bytes, LEADING_BYTES)
+            mark, _ = leading_mark(text, identity, blocks, self._block_bytes, LEADING_BYTES)
         session = session_digest(
             reader.session(request.attributes) or prompt.session, pool.shape.name, tenant
         )
@@ -314,8 +312,7 @@ class Director:
         total, seconds, expected = pool.book(decision)
         self.traffic.picked(first, seconds)
         matched = request.matched.item(pool.shape.position[first])
-        cached_bytes = matched * self.settings.ext_proc.pick.block_bytes
-        self._accuracy.picked(request.pool, request.text_bytes, cached_bytes)
+        self._accuracy.picked(request.pool, request.text_bytes, matched * self._block_bytes)
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
             look_back = LOOK_BACK * request.matched.size
@@ -340,8 +337,8 @@ class Director:
         if request.leading_mark:
             self.warmth.leading.record(request.leading_mark, address)
             return request.leading_mark
-        block_bytes = self.settings.ext_proc.pick.block_bytes
-        mark, whole = leading_mark(request.text, request.identity, request.blocks, block_bytes, LEADING_BYTES)
+        text, identity, blocks = request.text, request.identity, request.blocks
+        mark, whole = leading_mark(text, identity, blocks, self._block_bytes, LEADING_BYTES)
         if matched >= max(whole, 1):
             self.warmth.leading.record(mark, address, in_use=True)
         return 0

@@ -147,11 +147,14 @@ class Pools:
             now = self._clock() if now is None else now
             pool.backlog.set_in_flight(address, self._traffic.in_flight(address), now)
 
-    def note_end(self, address: str, sent: SentRequest) -> None:
-        """Note the end of a request that `PoolState.book` has returned."""
+    def note_end(self, address: str, sent: SentRequest | None) -> None:
+        """Note the end of a request with what `PoolState.book` has returned for it."""
         pool = self._pool_of.get(address)
         if pool is not None:
-            pool.ended(address, sent, self._clock())
+            now = self._clock()
+            if sent is not None:
+                pool.ended(address, sent, now)
+            pool.backlog.set_in_flight(address, self._traffic.in_flight(address), now)
 
     def put_off_trial(self, address: str) -> None:
         """Delay the trial of an endpoint that has just refused a request."""
