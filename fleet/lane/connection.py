@@ -257,8 +257,20 @@ class Connection:
         state = self._streams.get(stream)
         if state is not None:
             self._budget.free(state, size)
-            if state.window < (state.missing or _LOW_WINDOW):
-                self._renew(state)
+            self._renew_low(state)
+
+    def pause(self, stream: int) -> None:
+        """Let a stream's client send no more than its window, until `resume`."""
+        state = self._streams.get(stream)
+        if state is not None:
+            state.paused = True
+
+    def resume(self, stream: int) -> None:
+        """Let a stream's client go on."""
+        state = self._streams.get(stream)
+        if state is not None and state.paused:
+            state.paused = False
+            self._renew_low(state)
 
     def end(self, stream: int, status: int = 0, text: str = "") -> None:
         """End a stream with a gRPC status, behind its messages. No event follows."""
@@ -461,8 +473,8 @@ class Connection:
         if stream is not None:
             if flags & END_STREAM:
                 self._half_close(stream)
-            elif stream.window < (stream.missing or _LOW_WINDOW):
-                self._renew(stream)
+            else:
+                self._renew_low(stream)
         return at
 
     def _feed(self, stream: Stream, data: bytes, at: int, stop: int) -> bool:
@@ -488,11 +500,16 @@ class Connection:
             self._budget.begin(stream, size, fits=stream.missing <= stream.window)
         return stream.id in self._streams
 
+    def _renew_low(self, stream: Stream) -> None:
+        """Renew a window in which the rest of a message, or the next one's prefix, may not fit."""
+        if stream.window < (stream.missing or _LOW_WINDOW):
+            self._renew(stream)
+
     def _renew(self, stream: Stream) -> None:
         """Open a stream's window for the rest of its message, and for the beginning of the next ones."""
         missing = stream.missing if stream.reserved else 0
         increment = missing - stream.window + (0 if stream.kept else STREAM_WINDOW)
-        if increment > 0 and stream.trailers is None and not stream.waiting:
+        if increment > 0 and stream.trailers is None and not (stream.waiting or stream.paused):
             self._outgoing.frames.append(frames.window_update(stream.id, increment))
             stream.window += increment
 

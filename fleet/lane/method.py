@@ -25,7 +25,8 @@ class Call(Protocol):
     def pause_reading(self) -> None:
         """Stop the client until `resume_reading`: further messages would have to be kept.
 
-        A few may still come. The connection's other calls wait too, so a pause is to be short.
+        What fits into the call's window may still come: at most `STREAM_WINDOW` bytes, or the rest of a
+        larger message that has begun. The connection's other calls go on.
         """
 
     def resume_reading(self) -> None:

@@ -319,10 +319,11 @@ class _Call:
         self.link.end(self._stream, status, text)
 
     def pause_reading(self) -> None:
-        self.link.pause(self._stream)
+        self.link.connection.pause(self._stream)
 
     def resume_reading(self) -> None:
-        self.link.resume(self._stream)
+        self.link.connection.resume(self._stream)
+        self.link.touched()
 
 
 class _Link(asyncio.Protocol):
@@ -349,8 +350,8 @@ class _Link(asyncio.Protocol):
         """Renews the connection; once that closes, ends it."""
         self._reacting = False
         """Events are being handled."""
-        self._pauses: set[int | str] = set()
-        """Causes not to read: calls that want no message now, `_FULL`, `_BEHIND`."""
+        self._pauses: set[str] = set()
+        """Causes not to read: `_FULL`, `_BEHIND`."""
         self._data: deque[bytes] = deque()
         """Not read yet."""
         self._events: deque[Event] = deque()
@@ -427,13 +428,13 @@ class _Link(asyncio.Protocol):
         self.resume(_FULL)
         self._server.settle(self)
 
-    def pause(self, cause: int | str) -> None:
+    def pause(self, cause: str) -> None:
         """Read nothing until each cause is resumed."""
         if not self._pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
         self._pauses.add(cause)
 
-    def resume(self, cause: int | str) -> None:
+    def resume(self, cause: str) -> None:
         """Read again, if no other cause is left."""
         if cause not in self._pauses:
             return
@@ -533,8 +534,6 @@ class _Link(asyncio.Protocol):
 
     def _forget(self, stream: int) -> Handler | None:
         self._server.silent.discard((self, stream))
-        if self._pauses:
-            self.resume(stream)
         if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
         if self._sending:

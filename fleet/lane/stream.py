@@ -56,6 +56,7 @@ class Stream:
         "missing",
         "owner",
         "part",
+        "paused",
         "plain",
         "prefix",
         "queue",
@@ -91,6 +92,8 @@ class Stream:
         """The stream waits for that reservation."""
         self.kept = 0
         """Bytes of complete messages that their handler has not finished, in the budget."""
+        self.paused = False
+        """The handler wants no message now: the window is not renewed."""
         self.credit = 0
         """Bytes that may be sent, less the client's initial window, which may change."""
         self.answered = False

@@ -83,6 +83,20 @@ def test_a_large_frame_is_read_as_it_arrives() -> None:
     ]
 
 
+def test_a_paused_stream_has_its_window_and_no_more() -> None:
+    """Another stream of its connection goes on."""
+    client = Client()
+    client.sends(request(3), request(5))
+    client.connection.pause(3)
+    assert client.answer(message(3, 40_000)) == []
+    assert client.answer(message(5, 40_000)) == ["WINDOW_UPDATE 5 40005"]
+    assert client.answer(part(3, 100_000, 1000)) == [], "a larger message waits for the end of the pause"
+    client.connection.resume(3)
+    assert client.reads() == ["WINDOW_UPDATE 3 140010"]
+    assert client.sends(rest(3, 100_000, 1000)) == ["message 3 100000"]
+    assert client.budget.reserved == 0
+
+
 def test_the_connections_window_is_renewed_in_batches() -> None:
     client = Client()
     size = 4 * MIB

@@ -311,17 +311,24 @@ async def test_a_fault_costs_one_connection(tmp_path: Path, caplog: pytest.LogCa
         assert await other.until(h2.events.DataReceived) is not None
 
 
-async def test_pause_ends_with_its_call(tmp_path: Path) -> None:
-    """Although the call never resumes: other calls of the connection go on."""
+async def test_a_pause_is_one_calls(tmp_path: Path) -> None:
+    """Other calls of its connection go on, and it has its window's rest."""
     async with serving(tmp_path) as served:
         client = await served.client()
         await client.until(h2.events.SettingsAcknowledged)
-        with client.in_one_piece():
-            client._h2.reset_stream(client.call(message=b"pause"))
-        await until(lambda: served.calls and served.calls[0].end)
-        assert served.calls[0].messages == 1
+        paused = client.call(message=b"pause")
+        await until(lambda: served.calls and served.calls[0].messages)
         client.call()
         await until(lambda: len(served.calls) == 2 and served.calls[1].messages)
+        client.send(paused, bytes(10_000))
+        client.send(paused, bytes(10_000))
+        client.send(paused, bytes(16_000))
+        await until(lambda: served.calls[0].messages == 4)
+        assert client._h2.local_flow_control_window(paused) < 30_000
+        served.calls[0]._call.resume_reading()
+        while (await client.until(h2.events.WindowUpdated)).stream_id != paused:
+            pass
+        assert client._h2.local_flow_control_window(paused) > 60_000
 
 
 async def test_many_requests_of_one_read_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
