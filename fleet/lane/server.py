@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from grpc_health.v1 import health_pb2
 
 from fleet.lane.budget import Budget
-from fleet.lane.connection import Connection, HalfClosed, Message, Opened
+from fleet.lane.connection import Connection, Ended, HalfClosed, Message, Opened
 from fleet.lane.health import DEADLINE_EXCEEDED, Health
 from fleet.lane.limits import Limits
 from fleet.lane.timeouts import Timeouts
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping, Sequence
 
-    from fleet.lane.connection import Ended, Event
+    from fleet.lane.connection import Event
     from fleet.lane.method import Handler, Method
     from fleet.lane.metrics import LaneMetrics
     from fleet.service.gate import Gate
@@ -415,11 +415,17 @@ class _Link(asyncio.Protocol):
         self.lost = True
         if self._timer is not None:
             self._timer.cancel()
-        self._data.clear()
-        self._events.clear()
+        self._drop()
         self._events.extend(self.connection.lost())
+        # A call whose end the connection has already reported may be among them: the first report counts.
+        self._events.extend(Ended(stream, "lost") for stream in self._calls)
         self._work()
         self._server.settle(self)
+
+    def _drop(self) -> None:
+        """Drop what is unread and not handled, apart from ends of calls: their handlers must learn of these."""
+        self._data.clear()
+        self._events = deque(event for event in self._events if isinstance(event, Ended))
 
     def pause_writing(self) -> None:
         self.pause(_FULL)
@@ -469,8 +475,11 @@ class _Link(asyncio.Protocol):
 
     async def _catch_up(self) -> None:
         while self._behind:
-            await self._server.turns.run(self._work_piece)
-            self._server.settle(self)
+            try:
+                await self._server.turns.run(self._work_piece)
+                self._server.settle(self)
+            except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
+                self._fail(error)
         self._catching_up = None
         self.resume(_BEHIND)
         if self.lost:
@@ -493,8 +502,7 @@ class _Link(asyncio.Protocol):
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = f"fault of ours, {type(error).__name__} at {place.filename}:{place.lineno}"
         self._server.count_end("fault", text)
-        self._data.clear()
-        self._events.clear()
+        self._drop()
         self.abort()
 
     def _handle(self, event: Event) -> None:

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from fleet.lane import server as lane_server
+from fleet.lane.connection import Connection
 from fleet.lane.health import NO_SUCH_SERVICE
 from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
@@ -309,6 +310,43 @@ async def test_a_fault_costs_one_connection(tmp_path: Path, caplog: pytest.LogCa
         assert "secret" not in caplog.text
         other.call()
         assert await other.until(h2.events.DataReceived) is not None
+
+
+@pytest.mark.parametrize("ends", ["lost", "fault of ours"])
+async def test_each_handler_learns_its_calls_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Although the connection ends while the server is behind, and the client has reset the call before."""
+    count, take = 200, Connection.take
+
+    def message(echo: Echo, _: bytes) -> None:
+        time.sleep(0.001)
+        echo.messages += 1
+        if ends == "lost":
+            link.abort()
+
+    def faulty(connection: Connection) -> bytes:
+        if asyncio.current_task() is not None:  # That of a link which is behind.
+            raise ValueError("ours")
+        return take(connection)
+
+    monkeypatch.setattr(Echo, "message", message)
+    async with serving(tmp_path) as served:
+        client = await served.client()
+        await client.until(h2.events.SettingsAcknowledged)
+        streams = [client.call(message=None) for _ in range(count)]
+        await until(lambda: len(served.calls) == count)
+        (link,) = served.server._links.values()
+        with client.in_one_piece():
+            for stream in streams[:40]:
+                client.send(stream, b"x")
+            for stream in streams[40:]:
+                client._h2.reset_stream(stream)
+        if ends == "fault of ours":
+            monkeypatch.setattr(Connection, "take", faulty)
+        await until(lambda: all(call.end for call in served.calls))
+        assert sum(call.messages for call in served.calls) < 40, "it was behind"
+        await until(lambda: not served.server._links)
 
 
 async def test_a_pause_is_one_calls(tmp_path: Path) -> None:
