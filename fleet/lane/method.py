@@ -69,7 +69,7 @@ class Handler(Protocol):
         """No first message has come in time; the handler ends the call."""
 
     def ended(self, reason: str) -> None:
-        """The call is over, by `reason`: see `fleet.lane.connection.Ended`, or `deadline`."""
+        """The call is over, by `reason`: see `fleet.lane.connection.Ended`, `deadline`, or `fault` of its own."""
 
 
 Method = Callable[[LaneCall], Handler]

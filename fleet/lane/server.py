@@ -15,7 +15,7 @@ import socket
 import time
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from grpc_health.v1 import health_pb2
 
@@ -34,7 +34,7 @@ from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fleet.lane.connection import Event
     from fleet.lane.method import Handler, Method
@@ -73,7 +73,7 @@ _FULL: Final = "full"
 _BEHIND: Final = "behind"
 """Events wait for their turn."""
 _LOG_SECONDS: Final = 60.0
-"""Between two lines about peers that break the protocol."""
+"""Between two lines about peers that break the protocol, or faults of ours."""
 
 
 class LaneServer:
@@ -265,19 +265,28 @@ class LaneServer:
         if self._empty is not None and not self._links:
             self._empty.set()
 
-    def count_end(self, cause: str, text: str = "") -> None:
-        """Count a connection that the server ends, and log why, one line a minute."""
+    def count_end(self, cause: str, why: str | Exception = "") -> None:
+        """Count a connection that the server ends, and log why."""
         if self._metrics is not None:
             self._metrics.connection_ends[cause].inc()
-        now = asyncio.get_running_loop().time()
-        if text and now >= self._quiet_until:
-            self._quiet_until = now + _LOG_SECONDS
-            logger.warning("%s ends a connection: %s", self.name, text)
+        self._log("connection", why)
 
-    def count_stream_end(self, cause: str) -> None:
+    def count_stream_end(self, cause: str, why: str | Exception = "") -> None:
         """Count a stream that ends neither by its method, nor by its client, nor with its connection."""
         if self._metrics is not None and cause in self._metrics.stream_ends:
             self._metrics.stream_ends[cause].inc()
+        self._log("call", why)
+
+    def _log(self, what: str, why: str | Exception) -> None:
+        """Log why something ends, one line a minute; of a fault of ours its place, without its text."""
+        now = asyncio.get_running_loop().time() if why else 0.0
+        if not why or now < self._quiet_until:
+            return
+        self._quiet_until = now + _LOG_SECONDS
+        if isinstance(why, Exception):
+            place = traceback.extract_tb(why.__traceback__)[-1]
+            why = f"fault of ours, {type(why).__name__} at {place.filename}:{place.lineno}"
+        logger.warning("%s ends a %s: %s", self.name, what, why)
 
 
 class _Call:
@@ -423,7 +432,7 @@ class _Link(asyncio.Protocol):
         self._server.settle(self)
 
     def _drop(self) -> None:
-        """Drop what is unread and not handled, apart from ends of calls: their handlers must learn of these."""
+        """Drop what is unread and not handled, apart from the ends of calls: handlers need them."""
         self._data.clear()
         self._events = deque(event for event in self._events if isinstance(event, Ended))
 
@@ -492,18 +501,31 @@ class _Link(asyncio.Protocol):
             if not self._events:
                 self._events.extend(self.connection.receive(self._data.popleft()))
             for _ in range(min(_EVENTS_AT_ONCE, len(self._events))):
-                self._handle(self._events.popleft())
+                event = self._events.popleft()
+                self._guard(event.stream, self._handle, event)
         except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
             self._fail(error)
         finally:
             self._reacting = False
 
     def _fail(self, error: Exception) -> None:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"fault of ours, {type(error).__name__} at {place.filename}:{place.lineno}"
-        self._server.count_end("fault", text)
+        self._server.count_end("fault", error)
         self._drop()
         self.abort()
+
+    def _guard(self, stream: int, step: Callable[..., None], *given: Any) -> None:
+        """Let a call's handler act. The edge for its faults: one costs its call, which ends with OK.
+
+        An error could fail a request that Envoy alone would have served.
+        """
+        try:
+            step(*given)
+        except Exception as error:  # noqa: BLE001 - counted and logged by its place
+            self._server.count_stream_end("handler", error)
+            handler = self._calls.get(stream)
+            self.end(stream, 0, "")
+            if handler is not None:
+                self._guard(stream, handler.ended, "fault")
 
     def _handle(self, event: Event) -> None:
         stream = event.stream
@@ -549,11 +571,9 @@ class _Link(asyncio.Protocol):
         return self._calls.pop(stream, None)
 
     def _late(self, stream: int) -> None:
-        handler = self._calls.get(stream)
-        self._server.count_stream_end("deadline")
-        self.end(stream, DEADLINE_EXCEEDED, "the deadline is over")
-        if handler is not None:
-            handler.ended("deadline")
+        self.connection.end(stream, DEADLINE_EXCEEDED, "the deadline is over")
+        self._guard(stream, self._finish, Ended(stream, "deadline"))
+        self.touched()
 
     def sending(self, stream: int) -> asyncio.Future[None] | None:
         """Return what is done once a call's messages no longer wait for the client."""
@@ -567,7 +587,7 @@ class _Link(asyncio.Protocol):
         handler = self._calls.get(stream)
         if handler is not None:
             self._server.count_stream_end("silent")
-            handler.silent()
+            self._guard(stream, handler.silent)
 
     def end(self, stream: int, status: int, text: str) -> None:
         """End a call from its method's side."""

@@ -45,8 +45,6 @@ class Echo:
         self.end = ""
 
     def message(self, data: bytes) -> None:
-        if data == b"fault":
-            raise ValueError("secret")
         if data == b"pause":
             self._call.pause_reading()
         self.messages += 1
@@ -297,8 +295,16 @@ async def _read_nothing(tmp_path: Path) -> None:
         await sending
 
 
-async def test_a_fault_costs_one_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_costs_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is counted and logged by its place, without its text."""
+    receive = Connection.receive
+
+    def faulty(connection: Connection, data: bytes) -> list[Any]:
+        return fail() if b"fault" in data else receive(connection, data)
+
+    monkeypatch.setattr(Connection, "receive", faulty)
     async with serving(tmp_path) as served:
         other, client = await served.client(), await served.client()
         other.call()
@@ -310,6 +316,42 @@ async def test_a_fault_costs_one_connection(tmp_path: Path, caplog: pytest.LogCa
         assert "secret" not in caplog.text
         other.call()
         assert await other.until(h2.events.DataReceived) is not None
+
+
+def fail(*_: object) -> Any:
+    raise ValueError("secret")
+
+
+@pytest.mark.parametrize("step", ["__init__", "message", "half_closed", "silent", "ended"])
+async def test_a_handlers_fault_costs_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """Which ends with OK, and its handler learns of it; the connection's other calls go on."""
+    monkeypatch.setattr(lane_server, "FIRST_MESSAGE_SECONDS", 0.05)
+    async with serving(tmp_path) as served:
+        client = await served.client()
+        lasting = client.call()
+        await client.until(h2.events.DataReceived)
+        client.events.clear()
+        with monkeypatch.context() as faulty:
+            faulty.setattr(Echo, step, fail)
+            stream = client.call(message=None if step == "silent" else b"x")
+            if step == "half_closed":
+                client._h2.end_stream(stream)
+            if step == "ended":
+                client._h2.reset_stream(stream)
+            client.flush()
+            await until(lambda: served.ends("handler", "stream"))
+        assert "ValueError at " in caplog.text
+        assert "secret" not in caplog.text
+        if step != "ended":
+            kind = h2.events.TrailersReceived if step == "half_closed" else h2.events.ResponseReceived
+            trailers = await client.until(kind)
+            assert (b"grpc-status", b"0") in trailers.headers
+        if step in {"message", "half_closed", "silent"}:
+            assert served.calls[1].end == "fault"
+        client.send(lasting, b"more")
+        await until(lambda: served.calls[0].messages == 2)
 
 
 @pytest.mark.parametrize("ends", ["lost", "fault of ours"])
