@@ -64,10 +64,10 @@ def floods(path: str = PATH) -> dict[str, Flood]:
     return {
         "resets": Flood(_each(lambda number: call(number) + reset(number))),
         "resets_behind_messages": Flood(
-            _each(lambda number: call(number) + data(number, _HELLO) + reset(number))
+            _each(lambda number: call(number) + data(number, _HELLO) + reset(number)), None
         ),
         "resets_of_whole_calls": Flood(
-            _each(lambda number: call(number) + data(number, _HELLO, end=True) + reset(number))
+            _each(lambda number: call(number) + data(number, _HELLO, end=True) + reset(number)), None
         ),
         "single_bytes": Flood(
             _each(lambda number: call(number) + b"".join(data(number, bytes([byte])) for byte in _HELLO)),

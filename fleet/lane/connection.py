@@ -366,6 +366,7 @@ class Connection:
                     and _PREFIX(data, start) == (0, size)
                 ):
                     stream.window -= length
+                    stream.used = True
                     self._received += length
                     add(Message(number, data[stop - size : stop]))
                     if flags & END_STREAM:
@@ -493,8 +494,10 @@ class Connection:
             self._abort(stream, refused.trailers)
             return False
         self._events += [Message(stream.id, message) for message in messages]
-        if messages and stream.charged:
-            self._budget.finish(stream)
+        if messages:
+            stream.used = True
+            if stream.charged:
+                self._budget.finish(stream)
         if stream.part is not None and not stream.charged:
             size = stream.part.getbuffer().nbytes + stream.missing
             self._budget.begin(stream, size, fits=stream.missing <= stream.window)
@@ -642,7 +645,7 @@ class Connection:
         self._forget(stream)
         if stream.trailers is None:
             self._events.append(Ended(number, "reset"))
-            if not stream.answered:
+            if not stream.answered and not stream.used:
                 self._count_fruitless()
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
@@ -728,7 +731,7 @@ class Connection:
         self._count("frames of closed streams", limits.LATE_FRAMES + 20 * self._opened)
 
     def _count_fruitless(self) -> None:
-        self._count("streams without a reply", limits.FRUITLESS_STREAMS + 10 * self._outgoing.sent)
+        self._count("streams without use", limits.FRUITLESS_STREAMS + 10 * self._outgoing.sent)
 
     def _fault(self, stream: Stream, code: int) -> None:
         """Reset a stream for its client's fault."""

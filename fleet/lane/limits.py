@@ -46,9 +46,11 @@ PRIORITY_FRAMES: Final = 1000
 WINDOW_FRAMES: Final = 1000
 """WINDOW_UPDATE frames, in addition to 4 for each stream and 20 for each DATA frame that was sent."""
 FRUITLESS_STREAMS: Final = 10_000
-"""Streams that end without a reply, by the client's reset or fault, in addition to 10 for each reply.
+"""Streams without use, in addition to 10 for each reply: neither a message was whole before the client's
+reset, nor was there a reply; or a fault of the client ended them.
 
-Envoy resets its streams when a reply is late. After a standstill of the service it resets thousands at once.
+A reset behind a message is honest: Envoy resets thousands of streams at once after a standstill of the service,
+and in `observability_mode`, where nothing is answered, every one.
 """
 
 

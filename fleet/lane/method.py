@@ -69,7 +69,10 @@ class Handler(Protocol):
         """No first message has come in time; the handler ends the call."""
 
     def ended(self, reason: str) -> None:
-        """The call is over, by `reason`: see `fleet.lane.connection.Ended`, `deadline`, or `fault` of its own."""
+        """The call is over, by `reason`: see `fleet.lane.connection.Ended`, or `deadline`.
+
+        After a fault of the handler's own it is `fault`.
+        """
 
 
 Method = Callable[[LaneCall], Handler]

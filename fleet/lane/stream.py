@@ -63,6 +63,7 @@ class Stream:
         "reserved",
         "trailers",
         "unread",
+        "used",
         "waiting",
         "window",
     )
@@ -74,6 +75,8 @@ class Stream:
         """The next DATA frame begins a message, and nothing forbids it."""
         self.half_closed = False
         """The client sends no further frames."""
+        self.used = False
+        """A message has been complete."""
         self.window = STREAM_WINDOW
         """Bytes that the client may send."""
         self.content_left = content_bytes

@@ -104,6 +104,17 @@ def test_a_client_may_reset_what_was_answered(monkeypatch: pytest.MonkeyPatch) -
     assert not client.connection.closing
 
 
+@pytest.mark.parametrize("cut", [0, 3])
+def test_a_client_may_reset_what_it_has_asked(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    """In `observability_mode` ext_proc answers nothing, and Envoy resets each stream."""
+    monkeypatch.setattr(limits, "FRUITLESS_STREAMS", 500)
+    client, body = Client(), grpc_message(b"body")
+    client.handshake()
+    for stream in range(1, 2001, 2):
+        client.send(headers(stream), data(stream, body[:cut]), data(stream, body[cut:]), reset(stream))
+    assert not client.connection.closing
+
+
 def test_a_standstill_of_the_service_is_no_flood() -> None:
     """Envoy resets all streams that wait for a reply at once."""
     client = Client(Limits())
