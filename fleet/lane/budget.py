@@ -51,6 +51,8 @@ class Budget:
         "_message_bytes",
         "_reserved_by",
         "_spare_bytes",
+        "_tickets",
+        "_waiting",
         "kept",
         "owners",
         "reserved",
@@ -58,7 +60,6 @@ class Budget:
         "unfinished",
         "unread",
         "unread_bytes",
-        "waiting",
     )
 
     def __init__(self, message_bytes: int, unread_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
@@ -72,8 +73,9 @@ class Budget:
         self._lines: dict[Owner, OrderedDict[Stream, int]] = {}
         """By connection, the streams that wait for a reservation, with its size."""
         self._reserved_by: Counter[Owner] = Counter()
-        self.waiting = 0
-        """Streams that wait for a reservation. While there are some, the server needs a timer."""
+        self._waiting: OrderedDict[Stream, int] = OrderedDict()
+        """All of these, with a number for each wait; the first has waited for longest."""
+        self._tickets = 0
         self.owners: set[Owner] = set()
         self.stirred: set[Owner] = set()
         self.reserved = 0
@@ -83,11 +85,21 @@ class Budget:
         """Of complete messages that methods have in hand."""
         self.unread = 0
 
+    @property
+    def waiting(self) -> int:
+        """Return the number of streams that wait for a reservation. Without 0, the server needs a timer."""
+        return len(self._waiting)
+
+    @property
+    def longest_wait(self) -> int | None:
+        """Return the number of the wait that has lasted for longest: each wait has its own."""
+        return next(iter(self._waiting.values()), None)
+
     def relieve(self) -> None:
         """End the largest reservation, or messages in hand, of the connection with the most of both.
 
-        The server calls it when streams have waited for long: a client that reserves and does not send, or
-        does not read what a method answers, would block them for ever.
+        The server calls it when a stream has waited for long: a client that reserves and does not send, or
+        does not read what a method answers, would block it for ever.
         """
         self._shed(_reserved, 1)
 
@@ -100,7 +112,8 @@ class Budget:
             return
         else:
             self._lines.setdefault(stream.owner, OrderedDict())[stream] = size
-            self.waiting += 1
+            self._tickets += 1
+            self._waiting[stream] = self._tickets
             stream.waiting = True
             stream.charged = STREAM_WINDOW
         self.unfinished += stream.charged
@@ -150,7 +163,7 @@ class Budget:
         del line[stream]
         if not line:
             del self._lines[stream.owner]
-        self.waiting -= 1
+        del self._waiting[stream]
         stream.waiting = False
 
     def keep(self, stream: Stream, size: int) -> None:

@@ -49,8 +49,8 @@ FRUITLESS_STREAMS: Final = 10_000
 """Streams without use, in addition to 10 for each reply: neither a message was whole before the client's
 reset, nor was there a reply; or a fault of the client ended them.
 
-A reset behind a message is honest: Envoy resets thousands of streams at once after a standstill of the service,
-and in `observability_mode`, where nothing is answered, every one.
+A reset behind a message is honest. After a standstill of the service Envoy resets thousands of streams at
+once, and in `observability_mode`, where nothing is answered, each one.
 """
 
 

@@ -50,8 +50,8 @@ MESSAGE_BYTES: Final = 256 * 1024 * 1024
 UNREAD_BYTES: Final = 256 * 1024 * 1024
 """Of replies that clients do not read, unless the owner sets another limit."""
 MEMORY_SECONDS: Final = 10.0
-"""While streams wait for memory all this time, the largest unfinished message ends: no Envoy waits longer for
-a pick (`ext_proc.message_timeout_seconds`)."""
+"""A stream that has waited for memory all this time, at most twice as long, ends the largest unfinished message:
+no Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
 _PERMISSION_DENIED: Final = 7
 _UNIMPLEMENTED: Final = 12
 _PREFACE_BYTES: Final = 33
@@ -227,7 +227,7 @@ class LaneServer:
                 self._idle[link] = None
             else:
                 self._idle.pop(link, None)
-        if self.budget.stirred or self.budget.waiting:
+        if self.budget.stirred or self.budget.waiting or self._relief is not None:
             self._settle_others()
 
     def _settle_others(self) -> None:
@@ -237,14 +237,19 @@ class LaneServer:
             if link is not None:
                 link.react()
                 link.flush()
-        if budget.waiting and self._relief is None:
-            self._relief = asyncio.get_running_loop().call_later(MEMORY_SECONDS, self._relieve)
+        wait = budget.longest_wait
+        if wait is not None and self._relief is None:
+            self._relief = asyncio.get_running_loop().call_later(MEMORY_SECONDS, self._relieve, wait)
+        if wait is None and self._relief is not None:
+            self._relief.cancel()
+            self._relief = None
 
-    def _relieve(self) -> None:
+    def _relieve(self, wait: int) -> None:
+        """End a message if that wait for memory has not ended since."""
         self._relief = None
-        if self.budget.waiting:
+        if self.budget.longest_wait == wait:
             self.budget.relieve()
-            self._settle_others()
+        self._settle_others()
 
     def add_silent(self, call: tuple[_Link, int]) -> None:
         """Give a call's first message its time; the oldest call may have to end for that."""

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from fleet.lane import server as lane_server
+from fleet.lane.budget import Budget
 from fleet.lane.connection import Connection
 from fleet.lane.health import NO_SUCH_SERVICE
 from fleet.lane.metrics import LaneMetrics
@@ -432,6 +433,33 @@ async def test_many_requests_of_one_read_take_turns(tmp_path: Path, monkeypatch:
         assert await other.until(h2.events.DataReceived) is not None
         assert order.index(b"other") < count // 2
         await until(lambda: len(order) == count + 1)
+
+
+async def test_only_a_long_wait_for_memory_ends_a_call(tmp_path: Path) -> None:
+    """Not that streams wait all the time, as far as each one gets its memory."""
+    size = 200_000
+    payload = b"\0" + size.to_bytes(4, "big") + bytes(size)
+    async with serving(tmp_path) as served:
+        server = served.server
+        budget = server.budget = Budget(size, MEBI)
+        client = await served.client()
+        await client.until(h2.events.SettingsAcknowledged)
+        first, second, third = (client.call(message=None) for _ in range(3))
+        for stream, waiting in ((first, 0), (second, 1), (third, 2)):
+            client._h2.send_data(stream, payload[:1000])
+            client.flush()
+            await until(lambda: budget.reserved and budget.waiting == waiting)  # noqa: B023 - within the pass
+        while (await client.until(h2.events.WindowUpdated)).stream_id != first:
+            pass
+        client._h2.send_data(first, payload[1000:])
+        client.flush()
+        await until(lambda: budget.waiting == 1)
+        for ends in (0, 1):
+            assert server._relief is not None
+            server._relief._run()
+            assert served.ends("memory", "stream") == ends
+        assert server._relief is None, "nothing waits"
+        assert [call.end for call in served.calls] == ["", "memory", ""]
 
 
 async def test_malformed_bytes_end_one_connection(tmp_path: Path) -> None:
