@@ -50,8 +50,8 @@ MESSAGE_BYTES: Final = 256 * 1024 * 1024
 UNREAD_BYTES: Final = 256 * 1024 * 1024
 """Of replies that clients do not read, unless the owner sets another limit."""
 MEMORY_SECONDS: Final = 10.0
-"""A stream that has waited for memory all this time, at most twice as long, ends the largest unfinished message:
-no Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
+"""Once a stream has waited for memory for so long, twice at most, the largest unfinished message ends: no
+Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
 _PERMISSION_DENIED: Final = 7
 _UNIMPLEMENTED: Final = 12
 _PREFACE_BYTES: Final = 33
@@ -263,7 +263,8 @@ class LaneServer:
         self._opening.discard(link)
 
     def forget(self, link: _Link) -> None:
-        """A link is gone."""
+        """A link is gone, perhaps before its transport was there."""
+        link.connection.lost()
         self._links.pop(link.connection, None)
         self._idle.pop(link, None)
         self._opening.discard(link)

@@ -24,7 +24,9 @@ from fleet.lane.health import NO_SUCH_SERVICE
 from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
 from fleet.service.serving import MAX_NAME
+from fleet.service.tls import Certificates, Files
 from fleet.settings.connections import ConnectionSettings
+from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -460,6 +462,27 @@ async def test_only_a_long_wait_for_memory_ends_a_call(tmp_path: Path) -> None:
             assert served.ends("memory", "stream") == ends
         assert server._relief is None, "nothing waits"
         assert [call.end for call in served.calls] == ["", "memory", ""]
+
+
+async def test_a_failed_tls_handshake_leaves_nothing(tmp_path: Path) -> None:
+    """Of one that the client breaks, gets wrong, or never begins."""
+    issued = Authority(tmp_path).issue("x", "localhost")
+    files = Files(str(issued.certificate_file), str(issued.key_file), None)
+    tls = Certificates().watch("xds", "tls.xds", files)
+    path = tmp_path / "x.sock"
+    server = LaneServer("x", f"unix:{path}", ConnectionSettings(), {}, tls=tls)
+    await server.start()
+    for first in (b"", b"GET / HTTP/1.0\r\n\r\n"):
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.write(first)
+        writer.close()
+    _, waits = await asyncio.open_unix_connection(path)
+    await until(lambda: len(server._links) == 1)
+    waits.close()
+    server._opening.expire_oldest()
+    await until(lambda: not server._links)
+    assert not server.budget.owners
+    await server.stop(0)
 
 
 async def test_malformed_bytes_end_one_connection(tmp_path: Path) -> None:
