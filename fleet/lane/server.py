@@ -64,6 +64,8 @@ _MOST_DEADLINE_SECONDS: Final = 86_400.0
 """A later deadline is none."""
 _PROBES: Final = 3
 """Of keep-alive, within `connections.ping_timeout_seconds`: one may be lost."""
+_MOST_KEEP_ALIVE_SECONDS: Final = 32_767
+"""Of a quiet connection before its first probe: Linux permits no more."""
 _PIECE_BYTES: Final = 65_536
 """Read between two looks at the clock: at most 7,000 frames."""
 _EVENTS_AT_ONCE: Final = 16
@@ -181,6 +183,14 @@ class LaneServer:
                 await asyncio.wait_for(self._empty.wait(), seconds)
 
     def _admit(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Serve a connection. The edge for faults of ours: they would end the task that accepts."""
+        try:
+            self._serve(sock, context)
+        except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
+            self.count_end("fault", error)
+            sock.close()
+
+    def _serve(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         if len(self._links) >= self._most:
             self.count_end("limit")
             evicted = self._opening.oldest() or next(iter(self._idle), None)
@@ -674,7 +684,7 @@ def _set_options(sock: socket.socket, settings: ConnectionSettings) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     whole = settings.ping_seconds + settings.ping_timeout_seconds
     for name, value in (
-        ("TCP_KEEPIDLE", settings.ping_seconds),
+        ("TCP_KEEPIDLE", min(settings.ping_seconds, _MOST_KEEP_ALIVE_SECONDS)),
         ("TCP_KEEPINTVL", settings.ping_timeout_seconds / _PROBES),
         ("TCP_KEEPCNT", _PROBES),
         ("TCP_USER_TIMEOUT", 1000 * whole),

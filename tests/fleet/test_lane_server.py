@@ -25,7 +25,7 @@ from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
 from fleet.service.serving import MAX_NAME
 from fleet.service.tls import Certificates, Files
-from fleet.settings.connections import ConnectionSettings
+from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 from testing.certificates import Authority
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Client:
                         return event
                 try:
                     data = await self._reader.read(65_536)
-                except ConnectionResetError:
+                except ConnectionError:
                     data = b""
                 if not data:
                     return None
@@ -462,6 +462,29 @@ async def test_only_a_long_wait_for_memory_ends_a_call(tmp_path: Path) -> None:
             assert served.ends("memory", "stream") == ends
         assert server._relief is None, "nothing waits"
         assert [call.end for call in served.calls] == ["", "memory", ""]
+
+
+@pytest.mark.parametrize("seconds", [PERMITTED_PING_SECONDS, 86_400])
+async def test_every_ping_setting_serves_tcp(seconds: float, unused_tcp_port: int) -> None:
+    """Also one above what the kernel permits."""
+    settings = ConnectionSettings(ping_seconds=seconds, ping_timeout_seconds=seconds)
+    server = LaneServer("x", f"127.0.0.1:{unused_tcp_port}", settings, {})
+    await server.start()
+    client = Client(*await asyncio.open_connection("127.0.0.1", unused_tcp_port))
+    assert await client.until(h2.events.SettingsAcknowledged) is not None
+    client.writer.close()
+    await server.stop(0)
+
+
+async def test_a_fault_at_accept_costs_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        with monkeypatch.context() as faulty:
+            faulty.setattr(lane_server, "Connection", fail)
+            assert await (await served.client()).until(h2.events.SettingsAcknowledged) is None
+        assert await (await served.client()).until(h2.events.SettingsAcknowledged) is not None
+        assert served.ends("fault") == 1
 
 
 async def test_a_failed_tls_handshake_leaves_nothing(tmp_path: Path) -> None:
