@@ -54,8 +54,6 @@ MEMORY_SECONDS: Final = 10.0
 Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
 _PERMISSION_DENIED: Final = 7
 _UNIMPLEMENTED: Final = 12
-_PREFACE_BYTES: Final = 33
-"""A client's preface and the head of its SETTINGS (RFC 9113, section 3.4)."""
 _CLOSING_SECONDS: Final = 5.0
 """For a peer to read what is written before its connection is closed."""
 _LAST_SECONDS: Final = 1.0
@@ -231,7 +229,8 @@ class LaneServer:
         """Write what a call of a connection's method has caused, there and on other links."""
         link.flush()
         idle = not link.connection.streams
-        if idle is not link.idle and link.greeted and not link.lost:
+        if idle is not link.idle and link.connection.started and not link.lost:
+            self._opening.discard(link)
             link.idle = idle
             if idle:
                 self._idle[link] = None
@@ -267,10 +266,6 @@ class LaneServer:
         silent.add(call)
         if len(silent) > CROWDED and too_silent(len(silent), silent.longest_seconds()):
             silent.expire_oldest()
-
-    def greeted(self, link: _Link) -> None:
-        """A client has sent its preface."""
-        self._opening.discard(link)
 
     def forget(self, link: _Link) -> None:
         """A link is gone, perhaps before its transport was there."""
@@ -358,14 +353,12 @@ class _Link(asyncio.Protocol):
         self.connection = connection
         self.peer = ""
         self.certificate = b""
-        self.greeted = False
-        self.idle = False
+        self.idle: bool | None = None
+        """Whether it has no streams; None: the client has not begun yet."""
         self._server = server
         self._sock = sock
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._received = 0
-        """Bytes, until the client has greeted."""
         self._calls: dict[int, Handler | None] = {}
         """None: its handler is being made."""
         self._sending: dict[int, asyncio.Future[None]] = {}
@@ -423,11 +416,6 @@ class _Link(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if not self.greeted:
-            self._received += len(data)
-            if self._received >= _PREFACE_BYTES:
-                self.greeted = True
-                self._server.greeted(self)
         if len(data) <= _PIECE_BYTES:
             self._data.append(data)
         else:
