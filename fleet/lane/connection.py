@@ -149,9 +149,9 @@ class Connection:
         "_events",
         "_frame",
         "_last",
-        "_limits",
         "_opened",
         "_outgoing",
+        "_own",
         "_reader",
         "_received",
         "_recent",
@@ -163,7 +163,7 @@ class Connection:
         "started",
     )
 
-    def __init__(self, limits: Limits, budget: Budget) -> None:
+    def __init__(self, own: Limits, budget: Budget) -> None:
         self.closing = False
         """Once `take` is written, close the transport."""
         self.started = False
@@ -172,9 +172,9 @@ class Connection:
         """Cause of the connection's end for the log, without a client's text; "" without a fault."""
         self.sent: list[int] = []
         """Streams whose waiting messages `take` has returned; the server empties it."""
-        self._limits = limits
+        self._own = own
         self._budget = budget
-        self._outgoing = Outgoing(limits.streams, budget)
+        self._outgoing = Outgoing(own.streams, budget)
         self._reader = BlockReader()
         self._streams: dict[int, Stream] = {}
         self._recent: OrderedDict[int, bool] = OrderedDict()
@@ -344,7 +344,7 @@ class Connection:
         """Read all complete frames, and of the last one what can be read."""
         at, end = self._resume(data), len(data)
         streams, add = self._streams, self._events.append
-        most = self._limits.message_bytes
+        most = self._own.message_bytes
         while end - at >= HEAD_BYTES:
             head, flags, number = _HEAD(data, at)
             if head > _LARGEST_HEAD:
@@ -489,7 +489,7 @@ class Connection:
                 self._fault(stream, PROTOCOL_ERROR)
                 return False
         try:
-            messages = stream.read(data, at, stop, self._limits.message_bytes)
+            messages = stream.read(data, at, stop, self._own.message_bytes)
         except RefusedError as refused:
             self._abort(stream, refused.trailers)
             return False
@@ -603,7 +603,7 @@ class Connection:
             self._refuse(number, PROTOCOL_ERROR)
             self._count_fruitless()
             return
-        if len(self._streams) >= self._limits.streams:
+        if len(self._streams) >= self._own.streams:
             self._refuse(number, REFUSED_STREAM)
             return
         stream = self._streams[number] = Stream(number, self, request.content_bytes)
