@@ -24,9 +24,16 @@ _TAKEN: Final = "another process listens there"
 _NO_NAME: Final = "no such host name is known here"
 
 
+def socket_path(address: str) -> Path | None:
+    """Return the path of a Unix socket's address; None: it is a host with a port."""
+    return Path(address.removeprefix(_UNIX)) if address.startswith(_UNIX) else None
+
+
 def cannot_listen(field: str, address: str, why: str) -> SettingsError:
     """Return the error for an address of the settings, or of an option, that cannot be bound."""
-    allowed = "a socket in a directory that this user may write to" if _is_unix(address) else "a free address"
+    allowed = "a free address"
+    if socket_path(address) is not None:
+        allowed = "a socket in a directory that this user may write to"
     step = f"set another {field}: {allowed}"
     if why == _TAKEN:
         step = f"stop it, or set another {field}"
@@ -56,8 +63,8 @@ def prepare(field: str, address: str) -> None:
         SettingsError: it cannot.
     """
     with _naming(field, address):
-        if _is_unix(address):
-            make_directories(_path(address).parent)
+        if (path := socket_path(address)) is not None:
+            make_directories(path.parent)
         _look(address)
 
 
@@ -104,17 +111,9 @@ def _naming(field: str, address: str) -> Iterator[None]:
         raise cannot_listen(field, address, cause_of(error)) from error
 
 
-def _is_unix(address: str) -> bool:
-    return address.startswith(_UNIX)
-
-
-def _path(address: str) -> Path:
-    return Path(address.removeprefix(_UNIX))
-
-
 def _look(address: str) -> None:
-    if _is_unix(address):
-        _try_to_connect(_path(address))
+    if (path := socket_path(address)) is not None:
+        _try_to_connect(path)
     else:
         _try_to_bind(*split_host_port(address))
 

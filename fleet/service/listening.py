@@ -6,20 +6,19 @@ import asyncio
 import contextlib
 import logging
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fleet.cause import cause_of
-from fleet.service.binding import cannot_listen, prepare, sockets_for_the_group, why_not_bound
+from fleet.service.binding import cannot_listen, prepare, socket_path, sockets_for_the_group, why_not_bound
 from fleet.service.files import signature
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_UNIX: Final = "unix:"
 _BACKLOG_CONNECTIONS: Final = 1024
 _AGAIN_SECONDS: Final = 0.1
 """Pause after a connection could not be accepted."""
@@ -32,7 +31,7 @@ class Listener:
         """`field` is the setting that has the `address`."""
         self._field = field
         self._address = address
-        self._path = Path(address.removeprefix(_UNIX)) if address.startswith(_UNIX) else None
+        self._path = socket_path(address)
         self._own: tuple[int, ...] | None = None
         """Identifies the Unix socket that this object made: another process may put its own in its place."""
         self._sockets: list[socket.socket] = []
