@@ -1,4 +1,6 @@
-"""Every bound of a connection by name, with the memory that it allows at most.
+"""The bounds of one connection by name, with the memory that each one allows at most.
+
+`budget.py` has those that all connections of a server share, `server.py` those in time.
 
 A bound that an honest client could reach is a ratio to its useful frames, because the core has no clock: a
 client that pings an idle connection for years is honest.

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 class Call(Protocol):
     """A client's call of a method, as the method has it."""
 
-    @property
-    def peer(self) -> str:
-        """Return the client's address as gRPC does: `ipv4:10.0.0.1:5000`, `ipv6:[::1]:5000` or `unix:`."""
-
     def write(self, *messages: bytes) -> None:
         """Send serialised messages; nothing happens once the call has ended."""
 
@@ -35,6 +31,10 @@ class Call(Protocol):
 
 class LaneCall(Call, Protocol):
     """A call as a server of the lane has it."""
+
+    @property
+    def peer(self) -> str:
+        """Return the client's address as gRPC does: `ipv4:10.0.0.1:5000`, `ipv6:[::1]:5000` or `unix:`."""
 
     @property
     def certificate(self) -> bytes:

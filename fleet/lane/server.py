@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MESSAGE_BYTES: Final = 256 * 1024 * 1024
-"""Of unfinished messages that do not fit into their stream's window; further ones wait."""
-UNREAD_BYTES: Final = 256 * 1024 * 1024
-"""Of replies that clients do not read, unless the owner sets another limit."""
+"""Of unfinished messages that do not fit into their stream's window; further ones wait. Replies that clients
+do not read may take as much.
+"""
 MEMORY_SECONDS: Final = 10.0
 """Once a stream has waited for memory for so long, twice at most, the largest unfinished message ends: no
 Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
@@ -103,7 +103,7 @@ class LaneServer:
         self.name = name
         self.address = address
         self.gate = gate
-        self.budget = Budget(max(MESSAGE_BYTES, receive_bytes), UNREAD_BYTES)
+        self.budget = Budget(MESSAGE_BYTES, MESSAGE_BYTES)
         """The owner may set another one before the start."""
         self._limits = Limits(message_bytes=receive_bytes)
         self._connections = connections
@@ -517,13 +517,13 @@ class _Link(asyncio.Protocol):
         self._drop()
         self.abort()
 
-    def _guard(self, stream: int, step: Callable[..., None], *given: Any) -> None:
+    def _guard(self, stream: int, step: Callable[..., None], *arguments: Any) -> None:
         """Let a call's handler act. The edge for its faults: one costs its call, which ends with OK.
 
         An error could fail a request that Envoy alone would have served.
         """
         try:
-            step(*given)
+            step(*arguments)
         except Exception as error:  # noqa: BLE001 - counted and logged by its place
             self._server.count_stream_end("handler", error)
             handler = self._calls.get(stream)

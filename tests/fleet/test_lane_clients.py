@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from fleet.lane.method import Call
+    from fleet.lane.method import LaneCall
 
 MIB = 1 << 20
 STATUS = grpc.StatusCode
@@ -32,7 +32,7 @@ STATUS = grpc.StatusCode
 class Echo:
     """Sends each message back; `many:N` brings N of a megabyte, `never` none."""
 
-    def __init__(self, served: Served, call: Call) -> None:
+    def __init__(self, served: Served, call: LaneCall) -> None:
         served.calls.append(self)
         self._call = call
         self.messages: list[int] = []
@@ -78,7 +78,7 @@ class Served:
             receive_bytes=receive_bytes,
         )
 
-    def _begin(self, call: Call) -> Echo:
+    def _begin(self, call: LaneCall) -> Echo:
         self.peers.add(call.peer)
         return Echo(self, call)
 

@@ -105,7 +105,7 @@ def test_a_client_may_reset_what_was_answered(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("cut", [0, 3])
-def test_a_client_may_reset_what_it_has_asked(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+def test_a_client_may_reset_its_requests(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     """In `observability_mode` ext_proc answers nothing, and Envoy resets each stream."""
     monkeypatch.setattr(limits, "FRUITLESS_STREAMS", 500)
     client, body = Client(), grpc_message(b"body")
