@@ -202,9 +202,9 @@ class Budget:
     def _shed(self, weight: Callable[[Stream], int], surplus: int) -> None:
         """End streams of the connection with the most bytes, until `surplus` bytes are free."""
         while surplus > 0 and self.owners:
-            worst = max(self.owners, key=lambda owner: sum(map(weight, owner.open)))
+            worst = max(self.owners, key=lambda owner: sum(map(weight, owner.open_streams)))
             freed = 0
-            for stream in sorted(worst.open, key=weight, reverse=True):
+            for stream in sorted(worst.open_streams, key=weight, reverse=True):
                 size = weight(stream)
                 if freed >= surplus or not size:
                     break

@@ -204,7 +204,7 @@ class Connection:
         return len(self._streams)
 
     @property
-    def open(self) -> Collection[Stream]:
+    def open_streams(self) -> Collection[Stream]:
         """Return the open streams, for the budget."""
         return self._streams.values()
 

@@ -127,7 +127,7 @@ class LaneServer:
         self._empty: asyncio.Event | None = None
         """Set once no link is left, while the server stops."""
         self._opening: Timeouts[_Link] = Timeouts(HANDSHAKE_SECONDS, self._expire)
-        self.silent: Timeouts[tuple[_Link, int]] = Timeouts(FIRST_MESSAGE_SECONDS, _end_silent)
+        self.first_messages: Timeouts[tuple[_Link, int]] = Timeouts(FIRST_MESSAGE_SECONDS, _end_silent)
         """Calls without a first message."""
         self._relief: asyncio.TimerHandle | None = None
         self.turns = Turns(time.monotonic)
@@ -171,7 +171,7 @@ class LaneServer:
             link.abort()
         await self._emptied(_LAST_SECONDS)
         self._opening.close()
-        self.silent.close()
+        self.first_messages.close()
         if self._relief is not None:
             self._relief.cancel()
 
@@ -203,7 +203,7 @@ class LaneServer:
         link = _Link(self, sock, Connection(self._limits, self.budget))
         self._links[link.connection] = link
         self._opening.add(link)
-        link.open(context)
+        link.begin(context)
 
     def _expire(self, link: _Link) -> None:
         self.count_end("handshake")
@@ -262,7 +262,7 @@ class LaneServer:
 
     def add_silent(self, call: tuple[_Link, int]) -> None:
         """Give a call's first message its time; the oldest call may have to end for that."""
-        silent = self.silent
+        silent = self.first_messages
         silent.add(call)
         if len(silent) > CROWDED and too_silent(len(silent), silent.longest_seconds()):
             silent.expire_oldest()
@@ -377,7 +377,7 @@ class _Link(asyncio.Protocol):
         self._catching_up: asyncio.Task[None] | None = None
         self.lost = False
 
-    def open(self, context: ssl.SSLContext | None) -> None:
+    def begin(self, context: ssl.SSLContext | None) -> None:
         """Begin to read, after the TLS handshake if there is one."""
         self._connecting = asyncio.create_task(self._connect(context))
 
@@ -540,7 +540,7 @@ class _Link(asyncio.Protocol):
         if handler is None:
             return
         if isinstance(event, Message):
-            self._server.silent.discard((self, stream))
+            self._server.first_messages.discard((self, stream))
             handler.message(event.data)
         elif isinstance(event, HalfClosed):
             handler.half_closed()
@@ -567,7 +567,7 @@ class _Link(asyncio.Protocol):
             handler.ended(event.reason)
 
     def _forget(self, stream: int) -> Handler | None:
-        self._server.silent.discard((self, stream))
+        self._server.first_messages.discard((self, stream))
         if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
         if self._sending:
@@ -586,7 +586,7 @@ class _Link(asyncio.Protocol):
         waiting = self._sending[stream] = asyncio.get_running_loop().create_future()
         return waiting
 
-    def silent(self, stream: int) -> None:
+    def end_silent(self, stream: int) -> None:
         """End a call without a first message."""
         handler = self._calls.get(stream)
         if handler is not None:
@@ -663,7 +663,7 @@ def _peer(address: tuple[str, int]) -> str:
 
 def _end_silent(call: tuple[_Link, int]) -> None:
     link, stream = call
-    link.silent(stream)
+    link.end_silent(stream)
 
 
 def _set_options(sock: socket.socket, settings: ConnectionSettings) -> None:

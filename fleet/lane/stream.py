@@ -32,7 +32,7 @@ class Owner(Protocol):
     """A connection, as the budget needs it."""
 
     @property
-    def open(self) -> Collection[Stream]:
+    def open_streams(self) -> Collection[Stream]:
         """The open streams."""
 
     def admit(self, stream: Stream) -> None:
