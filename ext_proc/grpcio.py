@@ -13,7 +13,7 @@ from fleet.service.opening import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
     from ext_proc.processor import ExternalProcessor
-    from ext_proc.server import StreamHandler
+    from ext_proc.server import ProcessHandler
 
 _EOF: Final[Any] = grpc.aio.EOF
 _RESET_SECONDS: Final = 0.005
@@ -76,7 +76,7 @@ class GrpcioService(ExtProcService):
             handler.ended("reset")
             self._calls.discard(task)
 
-    async def _read(self, call: _GrpcioCall, handler: StreamHandler) -> None:
+    async def _read(self, call: _GrpcioCall, handler: ProcessHandler) -> None:
         """Read until the stream ends; the next message only when the replies to the last one are written."""
         context = call.context
         try:

@@ -50,7 +50,7 @@ class ExtProcService:
         self.processor = processor
         self.turns = Turns(time.monotonic)
         self.closing = False
-        self._open: set[StreamHandler] = set()
+        self._open: set[ProcessHandler] = set()
         self._empty = asyncio.Event()
 
     @property
@@ -58,15 +58,15 @@ class ExtProcService:
         """The methods by path."""
         return {f"/{SERVICE}/Process": self.open}
 
-    def open(self, call: Call) -> StreamHandler:
+    def open(self, call: Call) -> ProcessHandler:
         """Begin a stream: one HTTP request."""
-        handler = StreamHandler(self, call)
+        handler = ProcessHandler(self, call)
         self._open.add(handler)
         if self.closing:
             asyncio.get_running_loop().call_later(_FIRST_SECONDS, handler.silent)
         return handler
 
-    def forget(self, handler: StreamHandler) -> None:
+    def forget(self, handler: ProcessHandler) -> None:
         """Remove a stream that has ended."""
         self._open.discard(handler)
         if not self._open:
@@ -89,7 +89,7 @@ class ExtProcService:
             handler.leave()
 
 
-class StreamHandler:
+class ProcessHandler:
     """One stream: from its first message until its response ends or either side leaves.
 
     A message is answered at once, without a task, unless it waits for its turn or for other workers. Those

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ext_proc.server import ExtProcService, StreamHandler
+from ext_proc.server import ExtProcService, ProcessHandler
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
 from tests.ext_proc.test_duplicate_picks import Others, stage_with
@@ -42,7 +42,7 @@ class Recorded:
         self.did.append("resume")
 
 
-def opened(stage: Stage) -> tuple[ExtProcService, StreamHandler, Recorded]:
+def opened(stage: Stage) -> tuple[ExtProcService, ProcessHandler, Recorded]:
     call, service = Recorded(), ExtProcService(stage.service)
     return service, service.open(call), call
 
