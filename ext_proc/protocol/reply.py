@@ -120,8 +120,8 @@ _REASONS: Final = {reason: _entry(METADATA_REASON, reason.value.encode()) for re
 _DIGESTS: Final = b"".join(
     _entry_head(key, 16, _THIRD) + b"%016x" for key in (METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL)
 )
-"""The three digests of a prompt that a pick is booked for, as a format."""
-_MATCHED: Final = _entry_head(METADATA_MATCHED, len("0.00"), _THIRD) + b"%.2f"
+"""The three digests of a prompt that a pick is booked for, as a format with a fixed size."""
+_DIGEST_MASK: Final = 2**64 - 1
 
 
 @lru_cache(4096)
@@ -325,9 +325,10 @@ def _metadata(result: PickResult, more: Mapping[str, str], *, crowded: bool = Fa
         if result.expected_seconds is not None:
             ours.append(_entry(METADATA_EXPECTED, b"%.6f" % result.expected_seconds))
         if result.prompt:
-            ours.append(_DIGESTS % (result.prompt, result.request, result.serial))
+            digests = result.prompt, result.request, result.serial
+            ours.append(_DIGESTS % tuple([digest & _DIGEST_MASK for digest in digests]))
         if not crowded:
-            ours += (named, _MATCHED % result.matched_share)
+            ours += (named, _entry(METADATA_MATCHED, b"%.2f" % result.matched_share))
     if not crowded:
         ours.append(_REASONS[result.reason])
         if result.prefix:

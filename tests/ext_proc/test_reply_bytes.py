@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,17 @@ def test_body_reply_equals_protobufs(result: PickResult, more: Mapping[str, str]
     expected.dynamic_metadata.update(metadata_of(result, more, crowded=crowded))
     reply = body_reply(result, None, more, clear_route_cache=True, crowded=crowded)
     assert pb.ProcessingResponse.FromString(reply) == expected
+
+
+@pytest.mark.parametrize("share", [-0.0, math.nan, 12.5])
+@pytest.mark.parametrize("serial", [1, 2**64 + 1])
+def test_body_reply_is_whole_for_any_number(share: float, serial: int) -> None:
+    """A number out of its range costs its own value only, not the reply."""
+    result = PickResult(("10.0.0.1:80",), Reason.COLD, share, prompt=1, request=2, serial=serial)
+    reply = pb.ProcessingResponse.FromString(body_reply(result, None, clear_route_cache=False))
+    ours = reply.dynamic_metadata.fields["warmroute"].struct_value.fields
+    assert ours["matched"].string_value == f"{share:.2f}"
+    assert ours["serial"].string_value == f"{1:016x}"
 
 
 @given(RESULTS, st.integers(0, 200), st.booleans())
