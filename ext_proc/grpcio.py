@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from ext_proc.server import SERVICE, ExtProcService
+from ext_proc.server import LAST_SECONDS, SERVICE, ExtProcService
 from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.service.opening import FIRST_MESSAGE_SECONDS
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 _EOF: Final[Any] = grpc.aio.EOF
 _RESET_SECONDS: Final = 0.005
 """gRPC may take this long to report a reset after the read that the reset ended."""
-_CLOSING_SECONDS: Final = 1.0
-"""For the last replies of streams, once all have ended."""
 
 
 class GrpcioService(ExtProcService):
@@ -51,17 +50,13 @@ class GrpcioService(ExtProcService):
         call = _GrpcioCall(context)
         handler = self.open(call)
         reading = asyncio.create_task(self._read(call, handler))
-        reading.add_done_callback(call.finish)
+        reading.add_done_callback(lambda _: call.finish())
         silent = asyncio.get_running_loop().call_later(FIRST_MESSAGE_SECONDS, handler.silent)
         try:
             await call.over
-            if reading.done():
-                reading.result()
-            elif call.writes:
-                reading.cancel()
-            else:  # It ends with its read, which ends with the stream.
+            if not reading.done():  # It ends with its read, which ends with the stream.
                 await self.unread.write(context, call.taken())
-            if call.left and not self.closing:
+            elif reading.result() and not self.closing:
                 await asyncio.sleep(_RESET_SECONDS)
         except UnreadError as error:
             handler.ended("memory")
@@ -76,53 +71,67 @@ class GrpcioService(ExtProcService):
             handler.ended("reset")
             self._calls.discard(task)
 
-    async def _read(self, call: _GrpcioCall, handler: ProcessHandler) -> None:
-        """Read until the stream ends; the next message only when the replies to the last one are written."""
+    async def _read(self, call: _GrpcioCall, handler: ProcessHandler) -> bool:
+        """Read until the stream ends, and return whether its client has left.
+
+        The next message is read only when the replies to the last one are written.
+        """
         context = call.context
         try:
-            while not call.ended:
-                call.reads = True
+            while call.state is not _State.OVER:
+                call.state = _State.READING
                 data = await context.read()
-                call.reads = False
+                if call.state is _State.OVER:
+                    break
+                call.state = _State.ANSWERING
                 if data is _EOF:
-                    call.left = True
                     handler.half_closed()
-                    return
+                    return True
                 handler.message(data)
                 data = None  # It may be large, and the replies may wait for long.
                 await handler.settled()
-                call.writes = True
-                await self.unread.write(context, call.taken())
-                call.writes = False
+                while replies := call.taken():
+                    await self.unread.write(context, replies)
         except grpc.aio.InternalError:
-            call.left = True  # The client reset the stream during a read or write.
+            return True  # The client reset the stream during a read or write.
         except grpc.aio.UsageError:
-            if not call.ended:
+            if call.state is not _State.OVER:
                 raise
+        return False
 
     async def close(self, grace_seconds: float = 1.0) -> None:
-        """End every open stream with OK, and wait for its last replies."""
+        """End every open stream with OK.
+
+        Replies that are being written have the rest of the grace, and `LAST_SECONDS` at least.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + grace_seconds
         await super().close(grace_seconds)
         if self._calls:
-            await asyncio.wait(tuple(self._calls), timeout=_CLOSING_SECONDS)
+            await asyncio.wait(tuple(self._calls), timeout=max(until - now(), LAST_SECONDS))
+
+
+class _State(enum.Enum):
+    """What a call's reading task does."""
+
+    READING = enum.auto()
+    ANSWERING = enum.auto()
+    """It waits for the replies to a message, or writes them."""
+    OVER = enum.auto()
+    """The handler has ended the call; the task still writes the replies that it has begun with."""
 
 
 class _GrpcioCall:
     """A call of grpc.aio as a handler has it: replies are kept until they are written."""
 
-    __slots__ = ("_replies", "context", "ended", "left", "over", "reads", "writes")
+    __slots__ = ("_replies", "context", "over", "state")
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self.context = context
         self._replies: list[bytes] = []
+        self.state = _State.ANSWERING
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """`asyncio.wait` costs far more CPU."""
-        self.ended = False
-        """The handler has ended the call."""
-        self.left = False
-        """The client has."""
-        self.reads = self.writes = False
-        """What the reading task waits for."""
+        """Done once the status may be sent. `asyncio.wait` costs far more CPU."""
 
     @property
     def peer(self) -> str:
@@ -137,12 +146,12 @@ class _GrpcioCall:
         return replies
 
     def end(self, _status: int = 0, _text: str = "") -> None:
-        self.ended = True
-        if self.reads or self.writes:
+        if self.state is _State.READING:
             self.finish()
+        self.state = _State.OVER
 
-    def finish(self, _reading: asyncio.Task[None] | None = None) -> None:
-        """Let the call end now."""
+    def finish(self) -> None:
+        """Let the status be sent."""
         if not self.over.done():
             self.over.set_result(None)
 

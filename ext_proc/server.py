@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _FIRST_SECONDS: Final = 0.5
 """Time limit of the first message of a stream that opens while the service closes. Envoy may have sent pieces
 of a body behind it, which would be lost."""
+LAST_SECONDS: Final = 1.0
+"""For clients to read the last replies, once all streams have ended."""
 _LARGE_BYTES: Final = 65_536
 """Reading and answering a larger message may take a millisecond or more."""
 
@@ -111,7 +113,7 @@ class ProcessHandler:
 
     @property
     def waits(self) -> bool:
-        """Whether every message so far has been answered."""
+        """Whether every message so far has been answered; the transport may still write the replies."""
         return self._step is None
 
     @property
@@ -120,7 +122,9 @@ class ProcessHandler:
         return self._request.may_leave
 
     def message(self, data: bytes) -> None:
-        """Answer a message."""
+        """Answer a message. One behind the end, which Envoy sent before it learned of that, is dropped."""
+        if self._over:
+            return
         self.begun = True
         if self._step is not None:
             self._queue = self._queue or deque()

@@ -121,6 +121,17 @@ async def test_fault_in_any_step_ends_the_stream_with_ok(
     assert stage.service.streams == 0
 
 
+async def test_message_behind_the_end_is_dropped() -> None:
+    """Envoy may send one before it learns of the end, and nobody would end the pick."""
+    stage = Stage(sample_ratio=0.0)
+    _, handler, call = opened(stage)
+    handler.message(headers_message().SerializeToString())
+    handler.leave()
+    handler.message(with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED").SerializeToString())
+    assert call.did == ["request_headers", "end 0"]
+    assert stage.in_flight() == stage.picks("cold") == 0
+
+
 async def test_ordinary_requests_start_no_task() -> None:
     _, handler, call = opened(Stage(sample_ratio=0.0))
     before = asyncio.all_tasks()
