@@ -16,7 +16,7 @@ from ext_proc.grpcio import GrpcioService
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
-from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
+from ext_proc.server import HEALTH_SERVICES, LAST_SECONDS, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.index import SharedIndex, SharedMetrics
 from ext_proc.unread import SPARE_BYTES
 from fleet.lane.metrics import LaneMetrics
@@ -181,7 +181,7 @@ class ExtProcServer:
                 await task
         await self._service.close(self._settings.limits.drain_seconds / 2)
         await self._keys.close()
-        await self._grpc.stop(0.2)
+        await self._grpc.stop(LAST_SECONDS)
 
     def _shared_index(
         self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]
