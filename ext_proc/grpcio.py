@@ -44,11 +44,14 @@ class GrpcioService(ExtProcService):
         read, nor a status for a stream that was reset (https://github.com/grpc/grpc/issues/43360). So another
         task reads, which ends by itself with its last read, and the status waits until gRPC reports a reset.
         """
+        call, handler = _GrpcioCall(context), None
+        with self.processor.faults:
+            handler = self.open(call)
+        if handler is None:
+            return
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
-        call = _GrpcioCall(context)
-        handler = self.open(call)
         reading = asyncio.create_task(self._read(call, handler))
         reading.add_done_callback(lambda _: call.finish())
         silent = asyncio.get_running_loop().call_later(FIRST_MESSAGE_SECONDS, handler.silent)
@@ -61,6 +64,8 @@ class GrpcioService(ExtProcService):
         except UnreadError as error:
             handler.ended("memory")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self.processor.faults.note(error)
         except asyncio.CancelledError:
             await asyncio.wait((reading,))
             if not reading.cancelled():

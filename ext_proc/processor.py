@@ -127,9 +127,8 @@ class RequestStream:
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
-        processor.streams += 1
         self._processor = processor
-        self._admitted = processor.streams <= processor.most_streams
+        self._admitted = processor.streams < processor.most_streams
         self._exchange = Exchange(
             body_limit=processor.body_bytes if self._admitted else 0,
             attribute_map=processor.attribute_map,
@@ -145,6 +144,7 @@ class RequestStream:
         self._seconds = 0.0
         self._span: Span | None = None
         self._token: Token | None = None
+        processor.streams += 1  # Once nothing can fail, because only `close` subtracts it.
 
     @property
     def may_leave(self) -> bool:
@@ -172,23 +172,28 @@ class RequestStream:
 
     def leave_early(self) -> list[bytes]:
         """Return the buffered body to Envoy before the stream ends; never raises for a fault of ours."""
-        event = self._exchange.leave_early()
-        if isinstance(event, list):
-            return event
-        self._read(event.request)
-        return self._reply(event.request)
+        with self._processor.faults:
+            event = self._exchange.leave_early()
+            if isinstance(event, list):
+                return event
+            self._read(event.request)
+            return self._reply(event.request)
+        return []
 
     def close(self) -> None:
-        """End the request: it is no longer in flight."""
+        """End the request: it is no longer in flight; never raises for a fault of ours."""
         processor = self._processor
         processor.streams -= 1
-        self._exchange.close()
+        with processor.faults:
+            self._exchange.close()
         token, self._token = self._token, None
         if token is not None:
-            processor.director.finished(token)
+            with processor.faults:
+                processor.director.finished(token)
         claim, self._claim = self._claim, None
         if claim is not None:
-            processor.keys.end(claim)
+            with processor.faults:
+                processor.keys.end(claim)
 
     def _receive(self, message: pb.ProcessingRequest) -> list[bytes] | NeedsPick:
         exchange = self._exchange

@@ -82,12 +82,16 @@ class ExtProcService:
         self.closing = True
         for handler in tuple(self._open):
             if handler.begun and handler.waits and handler.may_leave:
-                handler.leave()
+                self._leave(handler)
         self._empty.clear()
         if self._open:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), grace_seconds)
         for handler in tuple(self._open):
+            self._leave(handler)
+
+    def _leave(self, handler: ProcessHandler) -> None:
+        with self.processor.faults:  # One costs no other stream its end.
             handler.leave()
 
 

@@ -143,6 +143,15 @@ class Faults:
         self._clock = clock
         self._logged: dict[str, float] = {}
 
+    def __enter__(self) -> None:
+        """Begin work whose faults go no further."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if isinstance(error, Exception):
+            self.note(error)
+            return True
+        return False
+
     def note(self, error: Exception) -> None:
         """Count and perhaps log."""
         kind = type(error).__name__

@@ -166,6 +166,19 @@ async def test_fault_is_answered_and_next_request_is_routed(
     await link.idle()
 
 
+@pytest.mark.parametrize("link", ["grpcio"], indirect=True)
+async def test_fault_at_the_start_ends_stream_with_ok(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the lane, the edge around each handler does so."""
+    with monkeypatch.context() as patch:
+        patch.setattr("ext_proc.server.RequestStream", None)
+        call = link.stub.Process()
+        await call.write(whole_body())
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+    await link.idle()
+    assert link.stage.value("warmroute_ext_proc_faults_total", kind="TypeError") == 1
+
+
 async def test_attribute_without_utf8_ends_stream_with_ok(
     link: Link, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ext_proc.protocol.exchange import Exchange
 from ext_proc.server import ExtProcService, ProcessHandler
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
@@ -118,6 +119,42 @@ async def test_fault_in_any_step_ends_the_stream_with_ok(
     await handler.settled()
     assert call.did == ["end 0"]
     assert stage.value("warmroute_ext_proc_faults_total", kind="RuntimeError") == 1
+    assert stage.service.streams == 0
+
+
+@pytest.mark.parametrize("part", ["Exchange.close", "Traffic.finished", "Idempotency.end"])
+@pytest.mark.parametrize("end", ["ended", "half_closed", "leave"])
+async def test_fault_at_the_end_stays_in_its_part(
+    part: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport learns nothing of it, and the other parts end."""
+    stage = stage_with(None)
+    _, handler, call = opened(stage)
+    headers = headers_message([(":method", b"POST"), (":path", b"/v1/chat/completions")])
+    handler.message(with_mode(headers, "BUFFERED").SerializeToString())
+    handler.message(body_message(chat("hi"), end_of_stream=True).SerializeToString())
+    assert stage.in_flight() == stage.value("warmroute_idempotency_in_flight") == 1
+    owner, name = {
+        "Exchange.close": (Exchange, "close"),
+        "Traffic.finished": (stage.world.director, "finished"),
+        "Idempotency.end": (stage.service.keys, "end"),
+    }[part]
+    monkeypatch.setattr(owner, name, lambda *_: 1 / 0)
+    getattr(handler, end)(*(["reset"] if end == "ended" else []))
+    assert call.did[2:] == ([] if end == "ended" else ["end 0"])
+    assert stage.value("warmroute_ext_proc_faults_total", kind="ZeroDivisionError") == 1
+    assert stage.service.streams == 0
+    assert stage.in_flight() == (part == "Traffic.finished")
+    assert stage.value("warmroute_idempotency_in_flight") == (part == "Idempotency.end")
+
+
+async def test_fault_in_leaving_ends_with_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(sample_ratio=0.0)
+    service, handler, call = opened(stage)
+    handler.message(headers_message().SerializeToString())
+    monkeypatch.setattr(Exchange, "leave_early", lambda _: 1 / 0)
+    await service.close(0.0)
+    assert call.did[-1] == "end 0"
     assert stage.service.streams == 0
 
 
