@@ -138,10 +138,6 @@ class _GrpcioCall:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the status may be sent. `asyncio.wait` costs far more CPU."""
 
-    @property
-    def peer(self) -> str:
-        return str(self.context.peer())
-
     def write(self, *messages: bytes) -> None:
         self._replies += messages
 

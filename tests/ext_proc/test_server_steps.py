@@ -24,8 +24,6 @@ LARGE = chat("word " * 40_000)
 class Recorded:
     """A call that remembers what its handler did."""
 
-    peer = "test"
-
     def __init__(self) -> None:
         self.did: list[str] = []
 
