@@ -18,7 +18,7 @@ from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LAST_SECONDS, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.index import SharedIndex, SharedMetrics
-from ext_proc.unread import SPARE_BYTES
+from fleet.lane.budget import UNREAD_BYTES
 from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
 from fleet.service.credentials import Dialler, certificate_provider, gate_of, grpc_gate, grpc_server
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from ext_proc.unread import UnreadReplies
+    from fleet.lane.budget import Budget
     from fleet.service.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore, Missed
@@ -66,7 +68,7 @@ class ExtProcServer:
         self._processor = ExternalProcessor(
             self._director, self._keys, provider.get_tracer("warmroute.ext_proc"), registry
         )
-        self._service, self._grpc = self._servers(settings, certificates, registry)
+        self._service, self._grpc, self._unread = self._servers(settings, certificates, registry)
         self._limit_unread()
         store.on_missed(self._missed)
         self._shared = self._shared_index(settings, SharedMetrics.on(registry), clock)
@@ -90,8 +92,8 @@ class ExtProcServer:
 
     def _servers(
         self, settings: Settings, certificates: Certificates, registry: CollectorRegistry
-    ) -> tuple[ExtProcService, LaneServer | GrpcServer]:
-        """Make the service and the server that carries it."""
+    ) -> tuple[ExtProcService, LaneServer | GrpcServer, Budget | UnreadReplies]:
+        """Make the service, the server that carries it, and what counts unread replies."""
         address, connections = settings.ext_proc.address, settings.connections
         if settings.ext_proc.transport_in_force == "lane":
             service = ExtProcService(self._processor)
@@ -106,7 +108,7 @@ class ExtProcServer:
                 gate=gate_of(certificates, settings, "ext_proc"),
                 metrics=LaneMetrics.on(registry, "ext_proc"),
             )
-            return service, lane
+            return service, lane, lane.budget
         carried = GrpcioService(self._processor)
         server = GrpcServer(
             "ext_proc",
@@ -120,12 +122,11 @@ class ExtProcServer:
             apart=(SERVICE,),
         )
         carried.register(server.server)
-        return carried, server
+        return carried, server, carried.unread
 
     def _limit_unread(self) -> None:
-        """Set the limit of unread replies on the lane; over grpcio, the service has the same."""
-        if isinstance(self._grpc, LaneServer):
-            self._grpc.budget.unread_bytes = self._processor.buffered.limit + SPARE_BYTES
+        """Leave room for all bodies that wait for their picks: they may leave at once."""
+        self._unread.unread_bytes = self._processor.buffered.limit + UNREAD_BYTES
 
     @property
     def ready(self) -> bool:

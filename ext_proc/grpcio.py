@@ -26,7 +26,7 @@ class GrpcioService(ExtProcService):
 
     def __init__(self, processor: ExternalProcessor) -> None:
         super().__init__(processor)
-        self.unread = UnreadReplies(processor.buffered)
+        self.unread = UnreadReplies()
         self._calls: set[asyncio.Task[Any]] = set()
 
     def register(self, server: grpc.aio.Server) -> None:

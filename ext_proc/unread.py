@@ -5,8 +5,9 @@ stream is read again only after its replies are written. No time tells such a cl
 Envoy or this worker may stand still for seconds, and a client with a small window shows progress seldom. A
 reply that is lost in the middle of a body fails its request. So replies are dropped only above a limit that a
 standstill of honest clients does not reach, and only on the connection with the most unread bytes, the
-largest stream first. The limit is `SPARE_BYTES` in addition to `limits.held_body_bytes`, because bodies that
-wait for their picks may leave all at once. gRPC takes no write back: a stream ends after its current reply.
+largest stream first. The limit is `UNREAD_BYTES`, in addition to
+`limits.held_body_bytes`, because bodies that wait for their picks may leave all at once. gRPC takes no write
+back: a stream ends after its current reply.
 """
 
 from __future__ import annotations
@@ -16,14 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ext_proc.protocol.reply import PIECE_BYTES
+from fleet.lane.budget import UNREAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ext_proc.protocol.body_buffer import BufferedBytes
-
-SPARE_BYTES: Final = 256 * 1024 * 1024
-"""Of all streams of a worker together: with the default setting 512 bodies of 1 MiB fit."""
 _COUNTED_BYTES: Final = PIECE_BYTES + 1024
 """Larger replies count; smaller ones are part of the memory that each stream takes."""
 
@@ -57,10 +55,9 @@ class _Waiting:
 class UnreadReplies:
     """Replies that wait for their clients. Single-threaded."""
 
-    def __init__(self, buffered: BufferedBytes, spare_bytes: int = SPARE_BYTES) -> None:
-        """`buffered` has the worker's limit for bodies that wait for their picks."""
-        self._buffered = buffered
-        self._spare_bytes = spare_bytes
+    def __init__(self, unread_bytes: int = UNREAD_BYTES) -> None:
+        self.unread_bytes = unread_bytes
+        """The limit."""
         self._waiting: set[_Waiting] = set()
         self.bytes = 0
         """Without the reply that each stream is writing."""
@@ -83,7 +80,7 @@ class UnreadReplies:
             while replies:
                 reply = replies.pop(0)
                 self._subtract(waiting, len(reply))
-                self._drop(self._buffered.limit + self._spare_bytes)
+                self._drop()
                 await call.write(reply)
         finally:
             self._waiting.discard(waiting)
@@ -91,9 +88,9 @@ class UnreadReplies:
         if waiting.dropped:
             raise UnreadError("replies were not read, and took too much memory")
 
-    def _drop(self, most_bytes: int) -> None:
+    def _drop(self) -> None:
         """Drop replies of the connection with the most unread bytes until the rest fits."""
-        if self.bytes <= most_bytes:
+        if self.bytes <= self.unread_bytes:
             return
         by_connection: Counter[str] = Counter()
         for each in self._waiting:
@@ -101,7 +98,7 @@ class UnreadReplies:
         worst = max(by_connection, key=by_connection.__getitem__)
         streams = [each for each in self._waiting if each.connection == worst and each.replies]
         for each in sorted(streams, key=lambda stream: stream.bytes, reverse=True):
-            if self.bytes <= most_bytes:
+            if self.bytes <= self.unread_bytes:
                 return
             each.dropped = True
             each.replies.clear()

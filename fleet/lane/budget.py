@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from fleet.lane.stream import Owner, Stream
 
+UNREAD_BYTES: Final = 256 * 1024 * 1024
+"""Of replies that clients do not read."""
 SPARE_BYTES: Final = 256 * 1024 * 1024
 """4,096 unfinished messages without a reservation."""
 _MARGIN: Final = 8
@@ -62,7 +64,9 @@ class Budget:
         "unread_bytes",
     )
 
-    def __init__(self, message_bytes: int, unread_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
+    def __init__(
+        self, message_bytes: int, unread_bytes: int = UNREAD_BYTES, spare_bytes: int = SPARE_BYTES
+    ) -> None:
         """`message_bytes` are for reservations, `spare_bytes` for parts of messages without one.
 
         `unread_bytes` are for replies that clients do not read.

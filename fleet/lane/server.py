@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MESSAGE_BYTES: Final = 256 * 1024 * 1024
-"""Of unfinished messages that do not fit into their stream's window; further ones wait. Replies that clients
-do not read may take as much.
-"""
+"""Of unfinished messages that do not fit into their stream's window; further ones wait."""
 MEMORY_SECONDS: Final = 10.0
 """Once a stream has waited for memory for so long, twice at most, the largest unfinished message ends: no
 Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
@@ -103,7 +101,7 @@ class LaneServer:
         self.name = name
         self.address = address
         self.gate = gate
-        self.budget = Budget(MESSAGE_BYTES, MESSAGE_BYTES)
+        self.budget = Budget(MESSAGE_BYTES)
         """The owner may set another one before the start."""
         self._limits = Limits(message_bytes=receive_bytes)
         self._connections = connections

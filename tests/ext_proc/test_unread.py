@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 
 from bench.abuse import slow_readers
+from ext_proc.app import ExtProcServer
 from ext_proc.grpcio import GrpcioService
-from ext_proc.protocol.body_buffer import BufferedBytes
 from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from fleet.store import FleetStore
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.transports import TRANSPORTS, serving
+from tests.ext_proc.worlds import settings_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from fleet.settings import Settings
 
 MEBI = 1 << 20
 LIMIT = 8 * MEBI
@@ -54,6 +61,19 @@ async def test_unread_replies_have_a_limit(
             with contextlib.suppress(asyncio.CancelledError):
                 await attacking
     await until(lambda: stage.service.streams == 0)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_limit_follows_the_bodies_that_may_wait(tmp_path: Path, transport: str) -> None:
+    def settings(waiting: int) -> Settings:
+        carried = {"address": f"unix:{tmp_path}/s", "transport": transport}
+        return settings_with(ext_proc=carried, limits={"held_body_bytes": waiting})
+
+    registry, provider = CollectorRegistry(), TracerProvider()
+    server = ExtProcServer(settings(LIMIT), FleetStore(), registry, provider, follow=False)
+    before = server._unread.unread_bytes
+    await server.apply(settings(2 * LIMIT))
+    assert server._unread.unread_bytes - before == LIMIT
 
 
 async def echoed(channel: grpc.aio.Channel, size: int) -> bool:
@@ -113,7 +133,7 @@ async def ends(made: list[Client]) -> list[type | None]:
 
 async def test_worst_connection_loses_its_replies() -> None:
     """Above the limit in all, whoever goes above it: the largest streams of the worst connection go."""
-    unread = UnreadReplies(BufferedBytes(MEBI // 2), 5 * MEBI - MEBI // 2)
+    unread = UnreadReplies(5 * MEBI)
     honest = await clients(unread, "honest")
     hostile = await clients(unread, *["hostile"] * 4)
     assert unread.bytes == 5 * MEBI
@@ -126,7 +146,7 @@ async def test_worst_connection_loses_its_replies() -> None:
 
 
 async def test_small_streams_of_the_worst_connection_stay() -> None:
-    unread = UnreadReplies(BufferedBytes(MEBI // 2), 2 * MEBI - MEBI // 2)
+    unread = UnreadReplies(2 * MEBI)
     small = await clients(unread, "proxy", "proxy", replies=2)
     large = await clients(unread, "proxy", replies=5)
     assert await ends(small) == [None, None]
@@ -136,7 +156,7 @@ async def test_small_streams_of_the_worst_connection_stay() -> None:
 
 async def test_standstill_below_the_limit_drops_nothing() -> None:
     """Time plays no part: clients, or this worker, may stand still for as long as they like."""
-    unread = UnreadReplies(BufferedBytes(MEBI // 2), 40 * MEBI - MEBI // 2)
+    unread = UnreadReplies(40 * MEBI)
     made = await clients(unread, *["proxy"] * 40)
     assert unread.bytes == 40 * MEBI
     for _ in range(3):
@@ -147,7 +167,7 @@ async def test_standstill_below_the_limit_drops_nothing() -> None:
 
 async def test_reply_in_one_piece_is_never_dropped() -> None:
     """GRPC cannot take it back, and it counts for nobody."""
-    unread = UnreadReplies(BufferedBytes(MEBI // 2), MEBI - MEBI // 2)
+    unread = UnreadReplies(MEBI)
     hostile = Client(unread, 4 * MEBI, connection="hostile")
     honest = Client(unread, MEBI, connection="honest")
     await asyncio.sleep(0)
@@ -156,7 +176,7 @@ async def test_reply_in_one_piece_is_never_dropped() -> None:
 
 
 async def test_ended_stream_leaves_no_bytes() -> None:
-    unread = UnreadReplies(BufferedBytes(MEBI // 2), MEBI - MEBI // 2)
+    unread = UnreadReplies(MEBI)
     client = Client(unread, HALF, HALF)
     await asyncio.sleep(0)
     assert unread.bytes == HALF

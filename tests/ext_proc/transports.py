@@ -38,7 +38,7 @@ async def serving(
         return
     carried = GrpcioService(processor)
     if unread_bytes is not None:
-        processor.buffered.limit, carried.unread._spare_bytes = 0, unread_bytes
+        carried.unread.unread_bytes = unread_bytes
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
     carried.register(server)
     server.add_insecure_port(address)
