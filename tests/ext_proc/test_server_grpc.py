@@ -18,6 +18,7 @@ from tests.ext_proc.fake_envoy import (
     with_attributes,
     with_mode,
 )
+from tests.ext_proc.test_duplicate_picks import Others, stage_with
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.transports import TRANSPORTS, serving
 from tests.ext_proc.worlds import chat
@@ -164,6 +165,37 @@ async def test_fault_is_answered_and_next_request_is_routed(
     call.cancel()
     after.cancel()
     await link.idle()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_stream_that_waits_stops_no_other(tmp_path: Path, transport: str) -> None:
+    """Its later messages wait behind the step, while the connection's other streams are answered."""
+    others = Others(free=True)
+    stage, address = stage_with(others), f"unix:{tmp_path}/s"
+    async with (
+        serving(stage.service, address, transport),
+        grpc.aio.insecure_channel(address) as channel,
+        asyncio.timeout(60),
+    ):
+        stub = pb_grpc.ExternalProcessorStub(channel)
+        slow = stub.Process()
+        headers = headers_message([(":method", b"POST"), (":path", b"/v1/chat/completions")])
+        await slow.write(with_mode(headers, "BUFFERED"))
+        await slow.write(body_message(chat("hi"), end_of_stream=True))
+        while not stage.value("warmroute_idempotency_in_flight"):
+            await asyncio.sleep(0.002)
+        for _ in range(3):
+            await slow.write(body_message(b"", end_of_stream=True))
+        await asyncio.sleep(0.05)  # They have arrived.
+        for _ in range(3):
+            quick = stub.Process()
+            await quick.write(with_mode(headers_message(end_of_stream=True), "BUFFERED"))
+            assert (await quick.read()).WhichOneof("response") == "request_headers"
+            quick.cancel()
+        others.may_answer.set()
+        kinds = [(await slow.read()).WhichOneof("response") for _ in range(2)]
+        assert kinds == ["request_headers", "request_body"]
+        slow.cancel()
 
 
 @pytest.mark.parametrize("link", ["grpcio"], indirect=True)
