@@ -82,6 +82,23 @@ def test_links_between_documents_lead_somewhere(documents: Mapping[Path, str]) -
     assert broken == []
 
 
+def test_rows_of_tables_fit_their_headings(documents: Mapping[Path, str]) -> None:
+    """As many cells in each row; in what `bench.abuse` and its like print, lines of one width."""
+    unlike = []
+    for path, text in documents.items():
+        tables = re.findall(r"(?:^\|.*\n)+", prose(text), flags=re.MULTILINE)
+        assert all(len(table.splitlines()) > 2 for table in tables), path
+        printed = re.findall(r"^```\n(attack .*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+        for rows in map(str.splitlines, tables):
+            cells = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
+            unlike += [
+                f"{path.name}: {row}" for row, count in zip(rows, cells, strict=True) if count != cells[0]
+            ]
+        for rows in map(str.splitlines, printed):
+            unlike += [f"{path.name}: {row}" for row in rows if len(row) != len(rows[0])]
+    assert unlike == []
+
+
 def test_every_document_can_be_reached_from_the_readme(root: Path, documents: Mapping[Path, str]) -> None:
     reached, waiting = set(), [root / "README.md"]
     while waiting:
