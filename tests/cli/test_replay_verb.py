@@ -119,6 +119,12 @@ def test_overload_and_late_fault_are_said(trace: Path, capsys: pytest.CaptureFix
     assert int(load[1]) > 100
 
 
+def test_leaving_clients_are_not_past_the_knee(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(trace), "--policy", "smg", "--cancel", "1:0.001", "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["clients left before their answers' end"]
+
+
 def test_sample_comes_along(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "--most", "200", "--policy", "least_request"]) == 0
     assert "200 requests of mooncake_conversation, 2 times its rate" in capsys.readouterr().out

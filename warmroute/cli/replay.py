@@ -266,7 +266,11 @@ def _past_the_knee(
 ) -> Iterator[str]:
     """Name the policies that do not keep up."""
     limit = sweep.limit_seconds(outcome, factor)
-    past = [policy for policy, result in results.items() if not result["ttft_p90"].mean <= limit]
+    past = [
+        policy
+        for policy, result in results.items()
+        if result["left"].mean < 1 and not result["ttft_p90"].mean <= limit  # NaN: all have failed.
+    ]
     if past:
         yield (
             f"past the knee, by load or faults (TTFT p90 above {limit:.2f} s, {factor:g} times that of"
