@@ -123,7 +123,8 @@ class Metrics:
             ),
             unread=Counter(
                 "warmroute_ext_proc_unread_streams",
-                "Streams that were ended because their client did not read replies with bodies",
+                "Streams that were ended because their client did not read replies with bodies, or did not"
+                " finish its messages",
                 registry=registry,
             ),
             streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),

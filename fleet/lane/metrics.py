@@ -46,19 +46,19 @@ def _registered(registry: CollectorRegistry) -> tuple[Gauge, Counter, Counter]:
     return (
         Gauge(
             "warmroute_grpc_connections",
-            "Open connections to the gRPC server",
+            "Open connections to the gRPC server, on the lane only",
             ["service"],
             registry=registry,
         ),
         Counter(
             "warmroute_grpc_connection_ends",
-            "Connections that the gRPC server refused or ended, by cause",
+            "Connections that the gRPC server refused or ended, on the lane only, by cause",
             ["service", "cause"],
             registry=registry,
         ),
         Counter(
             "warmroute_grpc_stream_ends",
-            "Streams that the gRPC server ended in place of their method, by cause",
+            "Streams that the gRPC server ended in place of their method, on the lane only, by cause",
             ["service", "cause"],
             registry=registry,
         ),
