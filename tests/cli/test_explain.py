@@ -212,7 +212,7 @@ def test_a_traced_pick_shows_each_cost_term_by_its_name() -> None:
     rows = [line.split()[-12:] for line in lines if line.split()[0] in {"a:1", "b:1"}]
     assert rows[0] == ["*", *["0.17", "s", "0.2", "s", "-0.03", "s", "0.07", "s", "0.01", "s", "7"]]
     assert rows[1][1:] == ["0.3", "s", "0.3", "s", "0", "s", "0.07", "s", "0.01", "s", "7"]
-    assert not [line for line in lines if "other terms" in line]
+    assert not [line for line in lines if "other terms" in line or "penalty:" in line]
 
 
 def test_price_of_cold_work_has_its_own_name() -> None:
@@ -223,6 +223,8 @@ def test_price_of_cold_work_has_its_own_name() -> None:
     assert "= wait + cold + price + penalty + other terms" in " ".join(heading.split())
     (row,) = [line for line in lines if line.split()[0] == "a:1"]
     assert row.split()[7:9] == ["0.28", "s"]
+    legends = [line.split()[0] for line in lines if line.lstrip().startswith(("price:", "penalty:"))]
+    assert legends == ["price:", "penalty:"]
 
 
 def test_terms_below_a_tenth_of_the_difference_are_summed_up() -> None:

@@ -36,6 +36,10 @@ _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
 """Inputs of the weight strategies."""
 _TERMS: Final = ("wait_seconds", "cold_seconds", "price_seconds", "penalty_seconds")
+_LEGENDS: Final = {
+    "price_seconds": "price: what the price of cold work adds, for the later requests that the work delays",
+    "penalty_seconds": "penalty: the part of the cost that is the same for every prompt",
+}
 _MATTERS: Final = 0.1
 """Of the difference between the costs: what a cost term must make up to be named."""
 _HIDDEN: Final = frozenset(("price_seconds", "penalty_seconds", "terms"))
@@ -222,6 +226,8 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
     compared = _objects(entry.get("considered"))
     considered = _by_term(compared) or [_in_parts(parts) for parts in compared]
     yield from _table("compared", considered, chosen, columns)
+    shown = {name.lstrip("=+ ") for parts in considered for name in parts}
+    yield from (f"{_INDENT}{legend}" for name, legend in _LEGENDS.items() if name in shown)
     if any(_REST in parts for parts in considered):
         yield f"{_INDENT}the lowest cost wins; other terms: weights, and what else depends on the prompt"
         yield f"{_INDENT}(each cost term is shown by its name for a traced request)"
