@@ -397,7 +397,7 @@ class Connection:
         if self.started:
             return 0
         if data[: len(PREFACE)] != PREFACE[: len(data)]:
-            raise _Fault(PROTOCOL_ERROR, "no preface of HTTP/2")
+            raise _Fault(PROTOCOL_ERROR, "no preface of HTTP/2 (the client speaks TLS or HTTP/1.1?)")
         if len(data) < len(PREFACE) + HEAD_BYTES:
             self._rest = data
             return len(data)

@@ -144,7 +144,8 @@ class LaneServer:
         context = None if self._tls is None else http_server(self._tls, ["h2"])
         await self._listener.bind()
         self._listener.accept(lambda sock: self._admit(sock, context))
-        logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._tls else "")
+        tls = " with TLS" if self._tls else ""
+        logger.info("%s listens on %s%s (transport: lane)", self.name, self.address, tls)
 
     async def set_ready(self, *, ready: bool) -> None:
         """Set what health checks report."""

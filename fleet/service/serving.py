@@ -167,7 +167,8 @@ class GrpcServer:
             await self.server.stop(None)
             raise cannot_listen(field, self.address, str(error)) from error
         await self.server.start()
-        logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._credentials else "")
+        tls = " with TLS" if self._credentials else ""
+        logger.info("%s listens on %s%s (transport: grpcio)", self.name, self.address, tls)
 
     async def set_ready(self, *, ready: bool) -> None:
         """Set what health checks report."""
