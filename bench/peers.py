@@ -6,7 +6,7 @@ answers of another Envoy, and wrk loads one after the other in short turns, each
 requests; a difference is taken within each round, and the median of the rounds counts. Warmroute is
 `warmroute serve` with its defaults: scrapes, access log and discovery are part of its cost. On one core, the
 router has one to itself, and wrk and engines have another. Then engines are frozen, refuse and go away
-(`bench/peers_faults.py`).
+(`bench/peers_faults.py`). wrk is Debian's package `wrk`, which is needed.
 """
 
 from __future__ import annotations
