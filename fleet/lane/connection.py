@@ -120,7 +120,8 @@ class Ended(NamedTuple):
 
     stream: int
     reason: str
-    """`reset`: by the client; `lost`: the connection ended; `fault`: the client's; `memory`: see `Budget`."""
+    """`reset`: by the client; `lost`: the connection ended; `protocol`: the client breaks it;
+    `memory`: see `Budget`."""
 
 
 Event = Opened | Message | HalfClosed | Ended
@@ -737,11 +738,11 @@ class Connection:
         """Reset a stream for its client's fault."""
         self._reset(stream, code)
         if stream.trailers is None:
-            self._events.append(Ended(stream.id, "fault"))
+            self._events.append(Ended(stream.id, "protocol"))
         if not stream.answered:
             self._count_fruitless()
 
-    def _abort(self, stream: Stream, block: bytes, reason: str = "fault") -> None:
+    def _abort(self, stream: Stream, block: bytes, reason: str = "protocol") -> None:
         """End a stream by trailers, without its queue."""
         self._outgoing.forget(stream)
         self._close(stream, block)
@@ -793,7 +794,7 @@ class Connection:
 
     def _fail(self, code: int, text: str) -> None:
         self.error = text
-        self._end_all("fault")
+        self._end_all("protocol")
         self._outgoing.frames.append(frames.go_away(self._last, code))
 
     def _end_all(self, reason: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 CONNECTION_ENDS: Final = ("limit", "handshake", "protocol", "fault")
-STREAM_ENDS: Final = ("silent", "deadline", "memory", "fault", "handler")
+STREAM_ENDS: Final = ("silent", "deadline", "memory", "protocol", "fault")
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,9 +251,9 @@ def test_a_change_of_windows_may_not_overflow() -> None:
     assert client.sends(h2.settings({h2.INITIAL_WINDOW_SIZE: STREAM_WINDOW})) == []
     assert client.sends(h2.reset(3, h2.CANCEL), request(5))[1:] == ["opened 5"]
     assert client.sends(h2.settings({h2.INITIAL_WINDOW_SIZE: 2**31 - 1})) == [], "the wide stream is gone"
-    assert client.sends(h2.window_update(5, 1)) == ["ended 5 fault"]
+    assert client.sends(h2.window_update(5, 1)) == ["ended 5 protocol"]
     assert client.sends(h2.settings({h2.INITIAL_WINDOW_SIZE: 1}), request(7), h2.window_update(7, 2**31 - 2))
-    assert client.sends(h2.settings({h2.INITIAL_WINDOW_SIZE: 2})) == ["ended 7 fault"]
+    assert client.sends(h2.settings({h2.INITIAL_WINDOW_SIZE: 2})) == ["ended 7 protocol"]
     assert client.reads()[-1] == "GOAWAY 7 FLOW_CONTROL_ERROR"
 
 

@@ -117,7 +117,7 @@ def test_malformed_requests_end_their_stream(case: str) -> None:
 def test_content_length_is_that_of_the_data(length: str, size: int, fails: bool) -> None:
     client = Client()
     events = client.sends(request(3, ("content-length", length)), message(3, size, end=True))
-    assert ("ended 3 fault" in events) == fails
+    assert ("ended 3 protocol" in events) == fails
     assert (events[-1] == "half-closed 3") != fails
     assert client.reads() == (["RST_STREAM 3 PROTOCOL_ERROR"] if fails else [])
 
@@ -138,7 +138,7 @@ def test_prefixes_that_end_the_call(payload: bytes, answer: str, cut: int) -> No
     client = Client(Limits(message_bytes=1000))
     assert client.sends(request(3) + data(3, payload[:cut]) + data(3, payload[cut:])) == [
         "opened 3",
-        "ended 3 fault",
+        "ended 3 protocol",
     ]
     assert client.reads() == [f"HEADERS 3 {GRPC} {answer} END", STOP]
 
@@ -154,7 +154,7 @@ def test_the_longest_message_passes() -> None:
 @pytest.mark.parametrize("part", [b"\0\0", prefixed(b"abc")[:-1]])
 def test_a_half_message_ends_the_call(part: bytes) -> None:
     client = Client()
-    assert client.sends(request(3), data(3, part), data(3, b"", end=True))[1:] == ["ended 3 fault"]
+    assert client.sends(request(3), data(3, part), data(3, b"", end=True))[1:] == ["ended 3 protocol"]
     (trailers,) = client.reads()
     assert trailers.startswith(f"HEADERS 3 {GRPC} grpc-status=13 ")
     assert client.budget.unfinished == 0
