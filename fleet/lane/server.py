@@ -129,7 +129,8 @@ class LaneServer:
         """Calls without a first message."""
         self._relief: asyncio.TimerHandle | None = None
         self.turns = Turns(time.monotonic)
-        self._quiet_until = float("-inf")
+        self._quiet_until: dict[tuple[str, str], float] = {}
+        """By what ends and its cause: until when no further line names it."""
         if metrics is not None:
             metrics.connections.set_function(lambda: len(self._links))
 
@@ -279,20 +280,20 @@ class LaneServer:
         """Count a connection that the server ends, and log why."""
         if self._metrics is not None:
             self._metrics.connection_ends[cause].inc()
-        self._log("connection", why)
+        self._log("connection", cause, why)
 
     def count_stream_end(self, cause: str, why: str | Exception = "") -> None:
         """Count a stream that ends neither by its method, nor by its client, nor with its connection."""
         if self._metrics is not None and cause in self._metrics.stream_ends:
             self._metrics.stream_ends[cause].inc()
-        self._log("call", why)
+        self._log("call", cause, why)
 
-    def _log(self, what: str, why: str | Exception) -> None:
-        """Log why something ends, one line a minute; of a fault of ours its place, without its text."""
+    def _log(self, what: str, cause: str, why: str | Exception) -> None:
+        """Log why something ends, one line a minute for each cause; of a fault of ours its place alone."""
         now = asyncio.get_running_loop().time() if why else 0.0
-        if not why or now < self._quiet_until:
+        if not why or now < self._quiet_until.get((what, cause), now):
             return
-        self._quiet_until = now + _LOG_SECONDS
+        self._quiet_until[what, cause] = now + _LOG_SECONDS
         if isinstance(why, Exception):
             place = traceback.extract_tb(why.__traceback__)[-1]
             why = f"fault of ours, {type(why).__name__} at {place.filename}:{place.lineno}"
@@ -524,7 +525,7 @@ class _Link(asyncio.Protocol):
         try:
             step(*arguments)
         except Exception as error:  # noqa: BLE001 - counted and logged by its place
-            self._server.count_stream_end("handler", error)
+            self._server.count_stream_end("fault", error)
             handler = self._calls.get(stream)
             self.end(stream, 0, "")
             if handler is not None:

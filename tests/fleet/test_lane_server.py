@@ -301,7 +301,7 @@ async def _read_nothing(tmp_path: Path) -> None:
 async def test_a_fault_costs_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is counted and logged by its place, without its text."""
+    """It is counted and logged by its place, without its text, although a peer's has just been logged."""
     receive = Connection.receive
 
     def faulty(connection: Connection, data: bytes) -> list[Any]:
@@ -312,6 +312,10 @@ async def test_a_fault_costs_one_connection(
         other, client = await served.client(), await served.client()
         other.call()
         await other.until(h2.events.DataReceived)
+        _, malformed = await asyncio.open_unix_connection(served.path)
+        malformed.write(bytes(100))
+        await until(lambda: served.ends("protocol") == 1)
+        malformed.close()
         client.call(message=b"fault")
         assert await client.until(h2.events.DataReceived) is None
         assert served.ends("fault") == 1
@@ -344,7 +348,7 @@ async def test_a_handlers_fault_costs_one_call(
             if step == "ended":
                 client._h2.reset_stream(stream)
             client.flush()
-            await until(lambda: served.ends("handler", "stream"))
+            await until(lambda: served.ends("fault", "stream"))
         assert "ValueError at " in caplog.text
         assert "secret" not in caplog.text
         if step != "ended":
