@@ -205,16 +205,15 @@ class Budget:
 
     def _shed(self, weight: Callable[[Stream], int], surplus: int) -> None:
         """End streams of the connection with the most bytes, until `surplus` bytes are free."""
-        while surplus > 0 and self.owners:
-            worst = max(self.owners, key=lambda owner: sum(map(weight, owner.open_streams)))
-            freed = 0
+        # Sorted once: a search for each of thousands of connections would block the loop.
+        totals = {owner: sum(map(weight, owner.open_streams)) for owner in self.owners}
+        for worst in sorted(totals, key=totals.__getitem__, reverse=True):
             for stream in sorted(worst.open_streams, key=weight, reverse=True):
                 size = weight(stream)
-                if freed >= surplus or not size:
+                if surplus <= 0 or not size:
                     break
-                freed += size
+                surplus -= size
                 worst.shed(stream)
-            if not freed:
+                self.stirred.add(worst)
+            if surplus <= 0:
                 return
-            surplus -= freed
-            self.stirred.add(worst)

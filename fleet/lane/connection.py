@@ -612,6 +612,7 @@ class Connection:
             stream.half_closed = bool(flags & END_STREAM)
             stream.answered = True
             self._close(stream, request.refusal)
+            self._count_fruitless()
             return
         self._events.append(Opened(number, request.path, request.timeout_seconds, request.headers))
         if flags & END_STREAM:

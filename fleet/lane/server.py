@@ -62,8 +62,8 @@ _PROBES: Final = 3
 """Of keep-alive, within `connections.ping_timeout_seconds`: one may be lost."""
 _MOST_KEEP_ALIVE_SECONDS: Final = 32_767
 """Of a quiet connection before its first probe: Linux permits no more."""
-_PIECE_BYTES: Final = 65_536
-"""Read between two looks at the clock: at most 7,000 frames."""
+_PIECE_BYTES: Final = 16_384
+"""Read between two looks at the clock: at most 1,800 frames."""
 _EVENTS_AT_ONCE: Final = 16
 """Handled between two looks at the clock; a request is two events."""
 _FULL: Final = "full"

@@ -115,6 +115,18 @@ def test_a_client_may_reset_its_requests(monkeypatch: pytest.MonkeyPatch, cut: i
     assert not client.connection.closing
 
 
+def test_refused_calls_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Well-formed requests of another kind: each costs as much as a call."""
+    monkeypatch.setattr(limits, "FRUITLESS_STREAMS", 500)
+    client = Client()
+    client.handshake()
+    page = tuple(field for field in wire.REQUEST if field[0] != "content-type")
+    for stream in range(1, 2001, 2):
+        client.send(headers(stream, page, end=True))
+        client.watched.take()
+    assert client.connection.closing
+
+
 def test_a_standstill_of_the_service_is_no_flood() -> None:
     """Envoy resets all streams that wait for a reply at once."""
     client = Client(Limits())
