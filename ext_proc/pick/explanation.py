@@ -1,60 +1,21 @@
-"""The endpoints that a pick compared, with the parts of their cost: its explanation, made when it is read."""
+"""The endpoints that a pick compared, with the parts of their cost: its explanation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ext_proc.pick.result import Considered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.forecast import Forecast
     from ext_proc.pick.pickers import ScoredCandidates
 
 EXPLAINED: Final = 8
 """Endpoints that the span of a traced request lists."""
-_MOST_KEPT: Final = 128
-"""Candidates up to which the columns of a pick are kept, 8 KB; of more, only the numbers that are named."""
-
-
-class _Columns(Sequence[Considered]):
-    """The positions of a pick in its columns. Nothing of the prompt is there, because decisions are kept."""
-
-    __slots__ = ("addresses", "cost", "fixed", "forecast", "order", "terms")
-
-    def __init__(
-        self,
-        addresses: Sequence[str],
-        order: list[int],
-        forecast: Forecast,
-        cost: NDArray[np.float64],
-        fixed: NDArray[np.float64],
-        terms: Mapping[str, NDArray[np.float64]] | None,
-    ) -> None:
-        self.addresses, self.order, self.forecast = addresses, order, forecast
-        self.cost, self.fixed, self.terms = cost, fixed, terms
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, rank: Any) -> Any:
-        place, forecast, terms = self.order[rank], self.forecast, self.terms
-        cold = forecast.cold.item(place)
-        return Considered(
-            self.addresses[place],
-            self.cost.item(place),
-            forecast.queue.item(place) + forecast.load.item(place),
-            cold,
-            forecast.priced.item(place) - cold,
-            self.fixed.item(place),
-            forecast.matched.item(place),
-            None if terms is None else {name: part.item(place) for name, part in terms.items()},
-        )
 
 
 def comparison(
@@ -63,7 +24,7 @@ def comparison(
     scored: ScoredCandidates,
     fixed: NDArray[np.float64],
     terms: Mapping[str, NDArray[np.float64]] | None = None,
-) -> Sequence[Considered]:
+) -> tuple[Considered, ...]:
     """Describe the positions of a pick, best first; for a traced request also the next cheapest ones.
 
     `fixed` is the part of the cost that is the same for every prompt; `terms` are the parts by cost term.
@@ -72,5 +33,21 @@ def comparison(
     if scored.request.explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
-    compared = _Columns(addresses, order, scored.forecast, cost, fixed, terms)
-    return compared if cost.size <= _MOST_KEPT else tuple(compared)
+    forecast = scored.forecast
+    matched, cold, priced = forecast.matched, forecast.cold, forecast.priced
+    queue, load = forecast.queue, forecast.load
+    return tuple(
+        [
+            Considered(
+                addresses[position],
+                cost.item(position),
+                queue.item(position) + load.item(position),
+                cold.item(position),
+                priced.item(position) - cold.item(position),
+                fixed.item(position),
+                matched.item(position),
+                None if terms is None else {name: part.item(position) for name, part in terms.items()},
+            )
+            for position in order
+        ]
+    )
