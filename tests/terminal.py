@@ -103,9 +103,23 @@ class Terminal:
         deadline = time.monotonic() + WAIT_SECONDS
         while not all(part(self.text) if callable(part) else part in self.text for part in parts):
             assert "Traceback" not in self.raw, self.raw[-3000:]
-            assert time.monotonic() < deadline, f"{parts} in\n{self.text.rstrip()}"
-            self.read(0.1)
+            ended = self.process.poll()
+            if not self.read(0.1 if ended is not None else 5.0):
+                self._wake_writer()
+                assert ended is None, f"ended with {ended}, without {parts} in\n{self.text.rstrip()}"
+                assert time.monotonic() < deadline, f"{parts} in\n{self.text.rstrip()}\n{self._state()}"
         return self.text
+
+    def _wake_writer(self) -> None:
+        """Stop and restart output: a busy kernel once left a command asleep in the middle of a row."""
+        termios.tcflow(self.slave, termios.TCOOFF)
+        termios.tcflow(self.slave, termios.TCOON)
+
+    def _state(self) -> str:
+        """What the command does now, and how its output ended."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        lines = status.read_text().splitlines()[:4] if status.exists() else []
+        return f"{lines}, after {len(self.raw):,} characters that end with {self.raw[-200:]!r}"
 
     def ended(self) -> int:
         """Read on to the end of the command; return its exit status."""

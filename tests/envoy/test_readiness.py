@@ -171,7 +171,7 @@ async def test_address_without_connection_is_left_without_blame(tmp_path: Path) 
         await fleet.many(20, 0.02)
         deaf = await engines[0].vanish()
         stack.callback(deaf.close)
-        await deaf.fill()
+        deaf.fill()
         first = await fleet.many(20, 0.01, picked=False)
         assert {status for status, _ in first} == {200}
         assert max(attempts for _, attempts in first) > 1, "else nothing was retried"

@@ -211,7 +211,18 @@ HEALTH = "/grpc.health.v1.Health/Check"
 
 
 async def code(site: Site, service: str, who: str, method: str, message: bytes) -> grpc.StatusCode:
-    """How a call ends whose client sends one message and no more; it may hear any number."""
+    """How a call ends whose client sends one message and no more; it may hear any number.
+
+    grpcio's client reports INTERNAL where the status arrives while it writes: such a call is made again.
+    """
+    for _ in range(5):
+        status = await _code_once(site, service, who, method, message)
+        if status is not grpc.StatusCode.INTERNAL:
+            break
+    return status
+
+
+async def _code_once(site: Site, service: str, who: str, method: str, message: bytes) -> grpc.StatusCode:
     async with site.channel(service, who) as channel:
         call = channel.stream_stream(method)(timeout=20)
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -294,13 +305,11 @@ async def test_admin_is_operators(site: Site, who: str) -> None:
 async def test_refusal_names_certificate_and_setting_once_in_the_log(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service, method, message, _ = ASKED["fleet"]
+    service, method, _, _ = ASKED["fleet"]
     with caplog.at_level(logging.WARNING):
         async with site.channel(service, "agent") as channel:
             for _ in range(3):
                 call = channel.stream_stream(method)(timeout=20)
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await call.write(message)
                 assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
                 told = await call.details()
                 assert told == (

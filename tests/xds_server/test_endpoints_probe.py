@@ -251,7 +251,7 @@ async def test_slow_handshake_is_a_connection(probing: Probing) -> None:
 
 async def test_late_time_out_is_our_own(probing: Probing, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stood still, and had no connection when it went on."""
-    with contextlib.closing(await Deaf().fill()) as deaf:
+    with contextlib.closing(Deaf().fill()) as deaf:
         monkeypatch.setattr("xds_server.http1.client._LATE_FACTOR", 0.0)
         probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
         assert await probing.first() is ProbeResult.UNKNOWN
@@ -290,7 +290,7 @@ async def test_admission_without_models_is_logged(
 
 
 async def test_dropped_packets_are_no_connection(probing: Probing) -> None:
-    with contextlib.closing(await Deaf().fill()) as deaf:
+    with contextlib.closing(Deaf().fill()) as deaf:
         probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
         assert await probing.first() is ProbeResult.NO_CONNECTION
 

@@ -310,7 +310,7 @@ async def test_silent_port_is_unreachable_while_a_peer_connects() -> None:
             scraper.update(members(endpoint(address), endpoint(other)))
             assert await scraper.first_sync(60)
         port = int(address.rpartition(":")[2])
-        with contextlib.closing(await Deaf(port).fill()):
+        with contextlib.closing(Deaf(port).fill()):
             await until(lambda: reachable(scraper, address) == 0)
             assert reachable(scraper, other) == 1
         async with serving(page, port):
@@ -320,7 +320,7 @@ async def test_silent_port_is_unreachable_while_a_peer_connects() -> None:
 
 async def test_pool_without_any_connection_is_unknown() -> None:
     """It is this process that has no network; a pool of one engine is no exception."""
-    with contextlib.closing(await Deaf().fill()) as one, contextlib.closing(await Deaf().fill()) as two:
+    with contextlib.closing(Deaf().fill()) as one, contextlib.closing(Deaf().fill()) as two:
         for addresses in ((one.address,), (one.address, two.address)):
             registry = CollectorRegistry()
             pool = [endpoint(address) for address in addresses]
