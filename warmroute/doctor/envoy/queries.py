@@ -100,13 +100,3 @@ def is_ours(passage: Passage) -> bool:
     """Whether Warmroute serves this passage."""
     sets_metadata = any(METADATA_NAMESPACE in ext_proc.receives for _, _, ext_proc in passage.processors)
     return sets_metadata or bool(passage.route.adds & UPSTREAM_HEADERS.keys())
-
-
-def seconds(value: float) -> str:
-    """A time for people: `15 s`, `250 ms`."""
-    return f"{value:g} s" if value >= 1 or value == 0 else f"{value * 1000:g} ms"
-
-
-def size(value: int) -> str:
-    """A number of bytes for people, exact."""
-    return f"{value:,} bytes"

@@ -15,9 +15,9 @@ from warmroute.doctor.envoy.queries import (
     pools,
     processor_clusters,
     request_passages,
-    seconds,
 )
 from warmroute.doctor.rule import Finding, Severity, rule
+from warmroute.doctor.units import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

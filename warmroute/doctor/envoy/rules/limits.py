@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from warmroute.doctor.envoy.queries import engine_passages, p99_seconds, request_passages, seconds, size
+from warmroute.doctor.envoy.queries import engine_passages, p99_seconds, request_passages
 from warmroute.doctor.rule import Finding, Severity, rule
+from warmroute.doctor.units import seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

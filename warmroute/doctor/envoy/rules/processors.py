@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from warmroute.doctor.envoy.facts import DEFAULT_BREAKER
-from warmroute.doctor.envoy.queries import counter_sum, processor_clusters, processors, seconds
+from warmroute.doctor.envoy.queries import counter_sum, processor_clusters, processors
 from warmroute.doctor.rule import Finding, Severity, rule
+from warmroute.doctor.units import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
