@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doctor.conftest import DATA, load
+from tests.doctor.conftest import DATA, Patient, load
+from tests.doctor.test_front import GOOD as FRONT
 from warmroute.cli.main import main
 
 if TYPE_CHECKING:
@@ -177,3 +178,45 @@ def test_a_permit_is_taken(tmp_path: Path) -> None:
     path.write_text(text)
     assert doctor("--config-dump", str(path)) == 1
     assert doctor("--config-dump", str(path), "--ping-permit", "processor=30") == 0
+
+
+@pytest.mark.parametrize("proxy", ["nginx", "traefik", "kong"])
+def test_a_proxy_in_front_is_judged(proxy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(f"--{proxy}", str(FRONT / proxy)) == 0
+    assert capsys.readouterr().out.startswith("Nothing found. Looked at: ")
+    assert doctor(f"--{proxy}", str(FRONT / proxy), "--p99-seconds", "9999", "--json") == int(
+        proxy != "traefik"
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert document["proxy"] == proxy
+    assert document["looked_at"]["routes"] == 1
+    assert doctor(f"--{proxy}", str(tmp_path)) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_the_p99_of_the_envoy_behind_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    patient = Patient()
+    stats = tmp_path / "stats.json"
+    patient.took("engines", 4_000_000, requests=100)
+    stats.write_text(json.dumps(patient.stats))
+    files = ["--config-dump", GOOD, "--stats", str(stats)]
+    assert doctor("--nginx", str(FRONT / "nginx"), *files, "--json") == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["rule"], finding["what"]) == ("silence-limit", "3600s, under the P99 of 4000 s")
+    assert doctor("--nginx", str(FRONT / "nginx"), *files, "--p99-seconds", "100") == 0
+
+
+@pytest.mark.parametrize(("port", "status"), [(8000, 0), (8001, 2)])
+def test_only_ways_to_the_listeners_of_the_settings_count(
+    port: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(f"pools: [{{name: a}}]\nlisteners: [{{name: l, address: '0.0.0.0:{port}', pool: a}}]\n")
+    assert doctor("--nginx", str(FRONT / "nginx"), "--settings", str(path)) == status
+    assert status == 0 or f"(port {port})" in capsys.readouterr().err
+
+
+def test_one_proxy_is_judged_at_a_time() -> None:
+    with pytest.raises(SystemExit) as ended:
+        doctor("--nginx", str(FRONT / "nginx"), "--kong", str(FRONT / "kong"))
+    assert ended.value.code == 2

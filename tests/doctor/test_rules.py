@@ -13,6 +13,7 @@ from fleet.names import DESTINATION_KEY
 from fleet.service.serving import server_options
 from warmroute.doctor.envoy.rules import RULES
 from warmroute.doctor.envoy.rules.connections import WARMROUTE_PERMITS_SECONDS
+from warmroute.doctor.front.rules import RULES as IN_FRONT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -521,7 +522,9 @@ def test_the_document_lists_the_rules_in_their_words() -> None:
     text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
     section = text[text.index("## Rules") : text.index("## What it does not see")]
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \| (.+) \|$", section, flags=re.MULTILINE)
-    assert rows == [(name, rule.title, rule.why) for name, rule in RULES.items()]
+    rules: dict[str, Any] = {**RULES, **IN_FRONT}
+    assert rows == [(name, rule.title, rule.why) for name, rule in rules.items()]
+    assert len(rules) == len(RULES) + len(IN_FRONT), "a name for two rules"
 
 
 def test_what_we_permit_is_what_our_servers_permit() -> None:

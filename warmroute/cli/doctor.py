@@ -1,15 +1,17 @@
-"""`warmroute doctor`: parts of an Envoy's configuration that hurt LLM traffic, with remedies."""
+"""`warmroute doctor`: parts of a proxy's configuration that hurt LLM traffic, with remedies."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.settings import load_settings
+from fleet.settings.address import split_host_port
 from warmroute.cli.options import seconds, whole
 from warmroute.cli.view.envoy_admin import (
     CLUSTERS_PATH,
@@ -19,9 +21,11 @@ from warmroute.cli.view.envoy_admin import (
     ask,
     document,
 )
-from warmroute.doctor.envoy.queries import coverage
+from warmroute.cli.view.front_files import PROXIES, read_front
+from warmroute.doctor.envoy.queries import coverage, engine_passages, p99_seconds
 from warmroute.doctor.envoy.read import read
 from warmroute.doctor.envoy.rules import RULES
+from warmroute.doctor.front import rules as front
 from warmroute.doctor.report import data, lines
 from warmroute.doctor.rule import (
     DEFAULT_LONGEST_PROMPT_BYTES,
@@ -35,7 +39,10 @@ from warmroute.doctor.rule import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PROXY: Final = "envoy"
+    from warmroute.doctor.envoy.facts import Facts
+    from warmroute.doctor.rule import Rule
+
+ENVOY: Final = "envoy"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +51,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 nothing is found, 1 something at least as bad as --fail-on is, 2 there is nothing "
         "to read. docs/doctor.md lists the rules."
     )
+    fronts = parser.add_mutually_exclusive_group()
+    for proxy in PROXIES:
+        fronts.add_argument(
+            f"--{proxy}",
+            type=Path,
+            metavar="PATH",
+            help=f"judge the {proxy} in front of Envoy: its configuration file or folder",
+        )
     parser.add_argument("--admin", metavar="URL", help=f"a running Envoy's admin; default: {DEFAULT_ADMIN}")
     parser.add_argument(
         "--config-dump",
@@ -57,7 +72,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--settings",
         type=Path,
         metavar="FILE",
-        help="warmroute.yaml: only routes to its pools count; default: all routes",
+        help="warmroute.yaml: only routes to its pools count, of a proxy in front those to its listeners' "
+        "ports; default: all routes",
     )
     parser.add_argument(
         "--longest-prompt-bytes",
@@ -99,23 +115,55 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _doctor(args: argparse.Namespace) -> int:
-    documents = await _documents(args)
-    try:
-        facts = read(*documents.values())
-    except DoctorError as error:
-        raise _named(error, args) from error
     context = _context(args)
-    findings = examine(RULES, facts, context)
-    _print(findings, coverage(facts, context), as_json=args.json)
+    proxy = next((name for name in PROXIES if getattr(args, name) is not None), ENVOY)
+    if proxy == ENVOY:
+        facts = await _envoy(args)
+        findings, parts = examine(RULES, facts, context), coverage(facts, context)
+        _print(proxy, findings, RULES, parts, as_json=args.json)
+    else:
+        if context.p99_seconds is None and (args.admin or args.config_dump):
+            context = replace(context, p99_seconds=_slowest(await _envoy(args), context))
+        fronted = await asyncio.to_thread(read_front, proxy, getattr(args, proxy))
+        if args.settings is not None and not any(front.ways(fronted, context)):
+            ports = ", ".join(str(port) for port in sorted(context.ports or ()))
+            raise DoctorError(
+                f"{getattr(args, proxy)}: no route leads to a listener of {args.settings} (port {ports}); "
+                "mend the addresses, or leave --settings out to judge all routes"
+            )
+        findings, parts = examine(front.RULES, fronted, context), front.coverage(fronted, context)
+        _print(proxy, findings, front.RULES, parts, as_json=args.json)
     worst = max((finding.severity for finding in findings), default=None)
     return int(worst is not None and worst >= Severity[args.fail_on.upper()])
 
 
-def _print(findings: Sequence[Finding], parts: Mapping[str, int], *, as_json: bool) -> None:
+async def _envoy(args: argparse.Namespace) -> Facts:
+    documents = await _documents(args)
+    try:
+        return read(*documents.values())
+    except DoctorError as error:
+        raise _named(error, args) from error
+
+
+def _slowest(facts: Facts, context: Context) -> float | None:
+    """The longest P99 of the clusters of engines; None without statistics."""
+    clusters = {passage.route.cluster for passage in engine_passages(facts, context)}
+    p99s = (p99_seconds(facts, context, cluster) for cluster in clusters)
+    return max((p99 for p99 in p99s if p99 is not None), default=None)
+
+
+def _print(
+    proxy: str,
+    findings: Sequence[Finding],
+    rules: Mapping[str, Rule[Any]],
+    parts: Mapping[str, int],
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
-        print(json.dumps(data(PROXY, findings, parts), allow_nan=False))
+        print(json.dumps(data(proxy, findings, parts), allow_nan=False))
     else:
-        titles = {name: rule.title for name, rule in RULES.items()}
+        titles = {name: rule.title for name, rule in rules.items()}
         print("\n".join(lines(findings, titles, parts)))
 
 
@@ -149,13 +197,16 @@ def _named(error: DoctorError, args: argparse.Namespace) -> DoctorError:
 
 
 def _context(args: argparse.Namespace) -> Context:
-    pools = None
+    pools = ports = None
     if args.settings is not None:
-        pools = frozenset(pool.name for pool in load_settings(args.settings).pools)
+        settings = load_settings(args.settings)
+        pools = frozenset(pool.name for pool in settings.pools)
+        ports = frozenset(split_host_port(listener.address)[1] for listener in settings.listeners)
     return Context(
         longest_prompt_bytes=args.longest_prompt_bytes,
         p99_seconds=args.p99_seconds,
         pools=pools,
+        ports=ports,
         ping_permits=dict(args.ping_permit),
     )
 

@@ -56,7 +56,7 @@ VERBS: Final = {
     ),
     "doctor": (
         "warmroute.cli.doctor",
-        "name what in an Envoy's configuration will hurt LLM traffic, with the fix",
+        "name what in the configuration of Envoy, or a proxy before it, hurts LLM traffic",
     ),
     "replay": (
         "warmroute.cli.replay",

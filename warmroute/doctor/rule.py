@@ -53,6 +53,8 @@ class Context:
     """P99 of a whole answer's time; None: taken from the proxy's own statistics, if present."""
     pools: frozenset[str] | None = None
     """The clusters of engines; None: every cluster that a route of requests leads to."""
+    ports: frozenset[int] | None = None
+    """The ports of Envoy's listeners, for a proxy in front of it; None: every upstream counts."""
     ping_permits: Mapping[str, float] = field(default_factory=dict)
     """Cluster to the shortest time between pings that its gRPC server permits, in seconds."""
 
