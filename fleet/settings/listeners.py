@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from fleet.settings.address import IpAddress
+from fleet.engine_paths import ALL_ADMIN_PATHS, EVERY_PATH
+from fleet.settings.address import IpAddress, is_local
 from fleet.settings.headers import HeaderName
-from fleet.settings.strict import Name, Seconds, Strict
+from fleet.settings.strict import Name, Seconds, Strict, Unique
 from fleet.settings.tls import ListenerTlsSettings
+
+
+def _admin_path(path: str) -> str:
+    if path != EVERY_PATH and path not in ALL_ADMIN_PATHS:
+        raise ValueError(f"allowed: {EVERY_PATH}, or a path that is closed by default: see docs/settings.md")
+    return path
+
+
+AdminPath = Annotated[str, AfterValidator(_admin_path)]
 
 
 class ListenerSettings(Strict):
@@ -18,8 +28,11 @@ class ListenerSettings(Strict):
     name: Name
     address: IpAddress
     pool: Name
-    show_decision: bool = True
-    """Whether responses have headers with the chosen endpoint, the matched share and the reason."""
+    show_decision: bool | None = None
+    """Whether responses have headers with the chosen endpoint, the matched share and the reason: they show
+    which prompts others have sent. None: on loopback only."""
+    open_paths: Annotated[tuple[AdminPath, ...], Unique] = ()
+    """Engines' paths of administration that clients may use, of `fleet.engine_paths`; `*`: all."""
     session_header: HeaderName = "x-session-id"
     """The fallback's Maglev hashes it, so that sessions keep their endpoint when ext_proc is away."""
     large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 1_048_576
@@ -28,3 +41,8 @@ class ListenerSettings(Strict):
     """The longest silence of a token stream. A long prefill is silent too."""
     tls: ListenerTlsSettings | None = None
     """None: plaintext from clients."""
+
+    @property
+    def shows_decision(self) -> bool:
+        """Whether responses show the decision, by the setting, otherwise by the address."""
+        return is_local(self.address) if self.show_decision is None else self.show_decision

@@ -604,6 +604,7 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
                 "address": free_address(),
                 "pool": pool,
                 "show_decision": name != "quiet",
+                "open_paths": {"quiet": ["*"], "roomy": ["/metrics"]}.get(name, []),
                 "large_body_bytes": 4 * 1024 * 1024 if name == "roomy" else 1_048_576,
             }
             for name, pool in listener.items()

@@ -49,6 +49,7 @@ from fleet.names import (
     TYPE_LISTENER,
 )
 from xds_server.envoy import limits, tls, upgrades
+from xds_server.envoy.closed_paths import closed
 from xds_server.envoy.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
@@ -97,6 +98,8 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
     return HttpConnectionManager(
         stat_prefix=listener.name,
         rds=Rds(config_source=over_ads(), route_config_name=listener.name),
+        # Engines decode paths before they match them, so closed paths could be spelt otherwise.
+        normalize_path=True if closed(listener) else None,
         early_header_mutation_extensions=[
             extension(
                 "envoy.http.early_header_mutation.header_mutation",

@@ -33,6 +33,7 @@ from fleet.names import (
     UPSTREAM_HEADERS,
 )
 from xds_server.envoy import limits, upgrades
+from xds_server.envoy.closed_paths import closed_routes
 from xds_server.envoy.extension import metadata, overwriting, seconds
 from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.snapshot.snapshot import Resource
@@ -73,12 +74,12 @@ def _route_configuration(
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=_routes(listener, pool, settings, protocols),
+        routes=[*closed_routes(listener), *_routes(listener, pool, settings, protocols)],
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
-        response_headers_to_add=[_REQUEST_ID, *_decision(listener)],
+        response_headers_to_add=[_REQUEST_ID, *_decision(listener, settings)],
     )
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
@@ -128,11 +129,14 @@ def _action(
     )
 
 
-def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
-    if not listener.show_decision:
+def _decision(listener: ListenerSettings, settings: Settings) -> list[HeaderValueOption]:
+    if not listener.shows_decision:
         return []
+    pick = settings.ext_proc.pick
+    # Where tenants share warmth, its amount would show a tenant what others have sent.
+    shared = pick.tenant_header and not pick.tenants_apart
     return [
-        *(overwriting(name, metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
+        *(overwriting(name, metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS if not shared),
         overwriting(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
         overwriting(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
     ]
