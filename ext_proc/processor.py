@@ -3,7 +3,8 @@
 `ExternalProcessor` has what all requests of a worker share, `RequestStream` is one request. Its steps:
 
     receive   the exchange takes messages, until it needs a pick
-    read      the body is parsed; the request claims its key, where duplicates are refused
+    read      the body is parsed; the model chooses the pool, where the listener has several; the request
+              claims its key, where duplicates are refused
     confirm   the other workers confirm the claim, where they share keys: the only step that waits
     decide    the pick, within the endpoint-picker protocol
     reply     the exchange's replies; the decision is final, and is booked, counted and traced
@@ -24,10 +25,11 @@ import msgspec
 from ext_proc import spans
 from ext_proc.decisions import PickDecisions
 from ext_proc.idempotency.guard import DUPLICATE
+from ext_proc.model_choice import ModelChoice
 from ext_proc.pick.result import Decision, PickResult, Reason
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
-from ext_proc.protocol.attributes import AttributeMap
+from ext_proc.protocol.attributes import LISTENER, AttributeMap
 from ext_proc.protocol.body_buffer import BufferedBytes
 from ext_proc.protocol.endpoint_picker import EndpointPickerProtocol, Target
 from ext_proc.protocol.exchange import Exchange, NeedsPick
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ext_proc.director.traffic import Token
     from ext_proc.idempotency.guard import Idempotency, RequestKey
     from ext_proc.idempotency.store import Claim
+    from ext_proc.model_choice import Chosen
     from ext_proc.pick.request import PickRequest
     from ext_proc.prompt.decode import ParsedBody
     from ext_proc.protocol.attributes import HttpRequest
@@ -73,6 +76,7 @@ class ExternalProcessor:
         """`draw` is uniform in [0, 1), `wall` returns Unix seconds."""
         settings = director.settings
         self.director = director
+        self.models = ModelChoice(director, settings)
         self.keys = keys
         self.clock = clock
         self.metrics = Metrics.on(registry)
@@ -104,7 +108,9 @@ class ExternalProcessor:
         self.records = bool(settings.recording.directory)
         sessions = [listener.session_header for listener in settings.listeners]
         headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
-        self.attribute_map = AttributeMap(headers)
+        self.models.reconfigure(settings)
+        of_models = (LISTENER,) if self.models.listeners else ()
+        self.attribute_map = AttributeMap([*headers, *self.models.headers], of_models)
 
     def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
         """Count a decision; `streamed`: the body came too late for it."""
@@ -122,8 +128,8 @@ class RequestStream:
     """One request: messages in, replies out, and `close` at its end."""
 
     __slots__ = (
-        "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_reported",
-        "_seconds", "_span", "_token",
+        "_admitted", "_chosen", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor",
+        "_reported", "_seconds", "_span", "_token",
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
@@ -137,6 +143,8 @@ class RequestStream:
         )
         self._parsed: ParsedBody | None = None
         """None before it is read, and after a fault."""
+        self._chosen: Chosen | None = None
+        """Where the listener chooses by the model."""
         self._key: RequestKey | None = None
         self._claim: Claim | None = None
         """On the request's key, where duplicates are refused."""
@@ -159,10 +167,10 @@ class RequestStream:
         event = self._receive(message)
         if isinstance(event, list):
             return event
-        self._read(event.request)
+        request = self._read(event.request)
         if self._claim is not None and self._processor.keys.shared:
-            return self._confirmed(self._claim, event.request)
-        return self._reply(event.request)
+            return self._confirmed(self._claim, request)
+        return self._reply(request)
 
     async def _confirmed(self, claim: Claim, request: HttpRequest) -> list[bytes]:
         """Answer the deciding message once the other workers have answered for its key."""
@@ -176,8 +184,7 @@ class RequestStream:
             event = self._exchange.leave_early()
             if isinstance(event, list):
                 return event
-            self._read(event.request)
-            return self._reply(event.request)
+            return self._reply(self._read(event.request))
         return []
 
     def close(self) -> None:
@@ -215,16 +222,22 @@ class RequestStream:
             self._settle(decision, self._exchange.without_body(Reason.FAULT))
         return replies
 
-    def _read(self, request: HttpRequest) -> None:
-        """Read the request, and claim its key where duplicates are refused."""
+    def _read(self, request: HttpRequest) -> HttpRequest:
+        """Read the request, choose its pool by the model where the listener has several, and claim its key.
+
+        Return the request for that pool.
+        """
         processor = self._processor
         try:
             # The reply carries the span's name.
             self._span = processor.spans.begin(request.traceparent, processor.settings.telemetry)
             if request.late or not self._admitted:
-                return
+                return request
             started_at = processor.clock()
             self._parsed = processor.director.reader.read(request)
+            if processor.models.listeners:
+                self._chosen = processor.models.choose(request, self._parsed, self._exchange.whole_body)
+                request, self._parsed = self._chosen.request, self._chosen.parsed
             self._key = processor.keys.key_of(request, self._parsed)
             if self._key is not None and processor.keys.refuses(self._key):
                 self._claim = processor.keys.begin(self._key)
@@ -233,7 +246,8 @@ class RequestStream:
                 self._seconds = processor.clock() - started_at
         except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             processor.faults.note(error)
-            self._parsed = None
+            self._parsed = self._chosen = None
+        return request
 
     def _with_prompt(self, metadata: Mapping[str, str], picked: PickRequest) -> Mapping[str, str]:
         """Add what a recording keeps of a prompt; a fault of it costs the recording only."""
@@ -254,14 +268,21 @@ class RequestStream:
             decision = self._decide(request)
             if self._processor.records and decision.request is not None:
                 metadata = self._with_prompt(metadata, decision.request)
-            replies = self._exchange.resume(decision.result, metadata)
+            replies = self._resume(decision.result, metadata)
         except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)
             decision = Decision(self._after_fault(request))
-            replies = self._exchange.resume(decision.result, metadata)
-        self._parsed = None  # The stream lasts as long as the response.
+            replies = self._resume(decision.result, metadata)
+        self._parsed = self._chosen = None  # The stream lasts as long as the response.
         self._settle(decision, request, metadata.get(METADATA_TRACE, ""))
         return replies
+
+    def _resume(self, result: PickResult, metadata: Mapping[str, str]) -> list[bytes]:
+        chosen = self._chosen
+        if chosen is None:
+            return self._exchange.resume(result, metadata)
+        metadata = {**metadata, **chosen.metadata}
+        return self._exchange.resume(result, metadata, reroute=chosen.clears_route, body=chosen.body)
 
     def _decide(self, request: HttpRequest) -> Decision:
         processor, parsed = self._processor, self._parsed
@@ -269,6 +290,8 @@ class RequestStream:
             return Decision(PickResult.none(Reason.STREAMED))
         if self._duplicate:
             return Decision(PickResult.refuse(Reason.DUPLICATE, DUPLICATE))
+        if self._chosen is not None and self._chosen.refusal is not None:
+            return Decision(PickResult.refuse(Reason.UNKNOWN_MODEL, self._chosen.refusal))
         if not self._admitted:
             decision = Decision(PickResult.none(Reason.OVER_LIMIT))
         elif parsed is None:

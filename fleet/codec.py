@@ -52,6 +52,7 @@ def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
                 zone=place.zone,
                 sub_zone=place.sub_zone,
                 fault_domains=endpoint.fault_domains,
+                listed=endpoint.listed,
                 kv_events=endpoint.kv_events and control_pb2.KvEventSource(**asdict(endpoint.kv_events)),
             )
     return update
@@ -72,6 +73,7 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
                         locality=Locality(entry.region, entry.zone, entry.sub_zone),
                         fault_domains=tuple(entry.fault_domains),
                         kv_events=_decode_source(entry),
+                        listed=tuple(entry.listed),
                     )
                     for entry in pool.endpoints
                 ),

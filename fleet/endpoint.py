@@ -53,6 +53,8 @@ class Endpoint:
     screened: bool = False
     """Whether its pages are read only at addresses that an engine may have: discovery names them, not the
     settings."""
+    listed: tuple[str, ...] = ()
+    """Models that the engine itself lists in addition, such as LoRA adapters."""
 
     @property
     def host(self) -> str:

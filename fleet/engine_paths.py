@@ -25,7 +25,8 @@ ADMIN_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "sglang": (
         "/flush_cache", "/clear_hicache_storage_backend", "/hicache/", "/freeze_gc", "/slow_down",
-        "/get_load", "/v1/loads", "/get_server_info", "/set_internal_state", "/get_internal_state", "/configure_logging",
+        "/get_load", "/v1/loads", "/get_server_info",
+        "/set_internal_state", "/get_internal_state", "/configure_logging",
         "/set_trace_level", "/abort_request", "/pause_generation", "/continue_generation",
         "/load_lora_adapter", "/load_lora_adapter_from_tensors", "/unload_lora_adapter",
         "/update_weights_from_disk", "/update_weights_from_distributed", "/update_weights_from_tensor",
@@ -42,7 +43,7 @@ ADMIN_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "llama.cpp": ("/slots/", "/lora-adapters", "/props", "/models/load", "/models/unload", "/cors-proxy"),
     "triton": (
-        "/v2/repository/", "/v2/logging", "/v2/trace/", "/v2/models/*/trace/", 
+        "/v2/repository/", "/v2/logging", "/v2/trace/", "/v2/models/*/trace/",
         "/v2/models/*/versions/*/trace/", "/v2/systemsharedmemory/", "/v2/cudasharedmemory/",
     ),
     "nim": ("/v1/metrics",),

@@ -54,7 +54,7 @@ class PoolShape:
         any_model = [position for position, endpoint in enumerate(pool.endpoints) if not endpoint.models]
         rows: dict[str, list[int]] = {}
         for position, endpoint in enumerate(pool.endpoints):
-            for model in endpoint.models:
+            for model in (*endpoint.models, *endpoint.listed):
                 rows.setdefault(model, []).append(position)
         served = {frozenset(endpoint.models) for endpoint in pool.endpoints}
         common = next(iter(served)) if len(served) == 1 else frozenset()
@@ -71,7 +71,7 @@ class PoolShape:
             only_model=next(iter(common)) if len(common) == 1 else None,
             domains=_domains(pool),
             localities=tuple(endpoint.locality for endpoint in pool.endpoints),
-            several=any(len(endpoint.models) > 1 for endpoint in pool.endpoints),
+            several=any(len(endpoint.models) + len(endpoint.listed) > 1 for endpoint in pool.endpoints),
         )
 
     @cached_property

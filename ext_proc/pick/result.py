@@ -41,6 +41,7 @@ class Reason(StrEnum):
     """The cluster is not ours, or several pools could be meant."""
     NO_ENDPOINT = "no_endpoint"
     UNKNOWN_MODEL = "unknown_model"
+    """Weights decide, or the request is refused, by the settings."""
     OVER_LIMIT = "over_limit"
     FAULT = "fault"
 
@@ -60,7 +61,8 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     """An answer in the engines' place, if the settings or the gateway require such answers."""
 
     status: int
-    """429: later, with less load. 503: none of the endpoints that are allowed is ready."""
+    """404: there is no such model. 429: later, with less load. 503: none of the endpoints that are allowed is
+    ready."""
     message: str
     """For the client: it names no endpoint and repeats nothing that a client wrote."""
     retry_after_seconds: float | None = None

@@ -9,6 +9,7 @@ from fleet.names import (
     CROWDED_ATTRIBUTE,
     DESTINATION_NAMESPACE,
     EXT_PROC_FILTER,
+    LISTENER_ATTRIBUTE,
     SERVED_KEY,
     SUBSET_KEY,
     SUBSET_NAMESPACE,
@@ -30,6 +31,8 @@ TRACEPARENT: Final = "traceparent"
 METHOD: Final = ":method"
 PATH: Final = ":path"
 UPGRADE: Final = "upgrade"
+LISTENER: Final = LISTENER_ATTRIBUTE
+"""Only where the model chooses the pool."""
 CROWDED: Final = "crowded"
 """Not empty where the request's headers leave no room for ours. Only an attribute has this name."""
 
@@ -103,13 +106,14 @@ class AttributeMap:
 
     __slots__ = ("attributes", "headers")
 
-    def __init__(self, headers: Iterable[str] = ()) -> None:
-        """`headers` come in addition to those that every exchange reads."""
+    def __init__(self, headers: Iterable[str] = (), attributes: Iterable[str] = ()) -> None:
+        """`headers` and `attributes` come in addition to those that every exchange reads."""
         more = {name.lower() for name in headers} - _ALWAYS
         self.headers: frozenset[str] = _ALWAYS | more
-        self.attributes: Mapping[str, str] = _ATTRIBUTES | {
+        self.attributes: dict[str, str] = _ATTRIBUTES | {
             f"request.headers['{name}']": name for name in sorted(more)
         }
+        self.attributes |= {name: name for name in attributes}
         """Attribute to the name of its header."""
 
     def read_headers(self, sent: base_pb2.HeaderMap, values: dict[str, str]) -> None:

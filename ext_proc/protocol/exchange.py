@@ -91,8 +91,8 @@ class Exchange:
 
     __slots__ = (
         "_attribute_map", "_body_limit", "_budget", "_buffer", "_buffered", "_clear_route_cache", "_ends",
-        "_kind", "_message", "_request_mode", "_response_mode", "_subset", "_upload", "_values", "result",
-        "served", "state",
+        "_kind", "_message", "_replaced", "_request_mode", "_reroute", "_response_mode", "_subset",
+        "_upload", "_values", "result", "served", "state",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +122,8 @@ class Exchange:
         self._upload = Upload.OPEN
         # The message without an answer so far.
         self._message: pb.ProcessingRequest | None = None
+        self._reroute = False
+        self._replaced: bytes | None = None
         self._kind = ""
         self._ends = False
 
@@ -175,12 +177,28 @@ class Exchange:
         self.state = State.PICKING
         return NeedsPick(self._request(Step.BY_PART))
 
-    def resume(self, result: PickResult, metadata: Mapping[str, str] = NOTHING) -> list[bytes]:
+    @property
+    def whole_body(self) -> bytes | None:
+        """The whole body, where the reply may replace it; None elsewhere."""
+        if self._request_mode != BUFFERED or self._kind != "request_body" or self._message is None:
+            return None
+        return self._message.request_body.body
+
+    def resume(
+        self,
+        result: PickResult,
+        metadata: Mapping[str, str] = NOTHING,
+        *,
+        reroute: bool = False,
+        body: bytes | None = None,
+    ) -> list[bytes]:
         """Answer the message that needs a result; once Envoy has one, `result` changes nothing.
 
         It also answers the message in which `receive` failed. `metadata` goes to Envoy as well, by key of our
-        namespace.
+        namespace. Where `whole_body` is a body, `body` may replace it, and `reroute` lets Envoy choose the
+        route again.
         """
+        self._reroute, self._replaced = reroute, body
         if self.state is State.OBSERVING or not self._kind.startswith("request_"):
             return [] if self._message is None else self._answer_response(self._message)
         if self.state in _DECIDED:
@@ -192,7 +210,7 @@ class Exchange:
         # All replies are built, so nothing can fail from here on.
         self.result = result
         self.state = State.PICKED if result.refusal is None else State.REFUSED
-        self._message = None
+        self._message = self._replaced = None
         self.close()
         return replies
 
@@ -299,6 +317,8 @@ class Exchange:
                 metadata,
                 clear_route_cache=self._clear_route_cache,
                 crowded=bool(self._values.get(CROWDED)),
+                reroute=self._reroute,
+                body=self._replaced,
             )
         ]
 

@@ -28,8 +28,10 @@ from fleet.names import (
     HEADER_REASON,
     METADATA_ENDPOINT,
     METADATA_EXPECTED,
+    METADATA_LENGTH,
     METADATA_MATCHED,
     METADATA_NAMESPACE,
+    METADATA_POOL,
     METADATA_PREFIX,
     METADATA_PROMPT,
     METADATA_REASON,
@@ -49,6 +51,7 @@ PIECE_BYTES: Final = 62 * 1024
 """Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
 
 _ERRORS: Final = {
+    404: ("invalid_request_error", "model_not_found"),
     409: ("conflict_error", "duplicate_request"),
     429: ("rate_limit_error", "overloaded"),
     503: ("server_error", "no_endpoint_ready"),
@@ -74,6 +77,10 @@ _KINDS: Final = {
 }
 _DYNAMIC_METADATA: Final = b"\x42"
 _CLEAR_ROUTE_CACHE: Final = b"\x28\x01"
+_NO_MUTATION: Final = b"\x12\0"
+"""An empty header mutation: without any, Envoy does not clear the route cache."""
+_KEPT_METADATA: Final = (METADATA_TRACE, METADATA_POOL, METADATA_LENGTH)
+"""Metadata of which Envoy makes no further header."""
 
 
 @lru_cache(1024)
@@ -203,14 +210,21 @@ def body_reply(
     *,
     clear_route_cache: bool,
     crowded: bool = False,
+    reroute: bool = False,
+    body: bytes | None = None,
 ) -> bytes:
     """Reply to the body message that decided. `budget` is None in modes where Envoy applies no headers.
 
-    `crowded`: metadata from which Envoy makes headers is left out.
+    `crowded`: metadata from which Envoy makes headers is left out. `reroute`: Envoy chooses the route again,
+    with the metadata. `body` replaces the body, None leaves it.
     """
+    more = b"" if body is None else _part(_THIRD, _part(_FIRST, body))
+    if reroute:
+        more += _NO_MUTATION + _CLEAR_ROUTE_CACHE
     if budget is None:
-        return UNCHANGED["request_body"] + _metadata(result, metadata, crowded=crowded)
-    changes = _changes(_headers(result, budget), b"", clear_route_cache=clear_route_cache)
+        unchanged = _reply("request_body", more) if more else UNCHANGED["request_body"]
+        return unchanged + _metadata(result, metadata, crowded=crowded)
+    changes = _changes(_headers(result, budget), b"", clear_route_cache=clear_route_cache) + more
     return _reply("request_body", changes) + _metadata(result, metadata, crowded=crowded or budget.crowded)
 
 
@@ -334,6 +348,6 @@ def _metadata(result: PickResult, more: Mapping[str, str], *, crowded: bool = Fa
         if result.prefix:
             ours.append(_entry(METADATA_PREFIX, result.prefix.encode()))
         ours += [_entry(key, text.encode()) for key, text in more.items()]
-    elif METADATA_TRACE in more:
-        ours.append(_entry(METADATA_TRACE, more[METADATA_TRACE].encode()))
+    else:
+        ours += [_entry(key, more[key].encode()) for key in _KEPT_METADATA if key in more]
     return _part(_DYNAMIC_METADATA, namespaces + _entry(METADATA_NAMESPACE, b"".join(ours), _FIFTH))

@@ -107,8 +107,10 @@ def _workers(settings: Settings) -> Problems:
 def _unknown_pools(settings: Settings) -> Problems:
     pools = sorted({pool.name for pool in settings.pools})
     for i, listener in enumerate(settings.listeners):
-        if listener.pool not in pools:
-            yield ("listeners", i, "pool"), f"{listener.pool!r}; allowed: {', '.join(pools)}"
+        for name in listener.pools:
+            if name not in pools:
+                field = "pool" if len(listener.pools) == 1 else "pools"
+                yield ("listeners", i, field), f"{name!r}; allowed: {', '.join(pools)}"
 
 
 def _too_many_endpoints(settings: Settings) -> Problems:

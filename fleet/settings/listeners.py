@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from fleet.engine_paths import ALL_ADMIN_PATHS, EVERY_PATH
 from fleet.settings.address import IpAddress, is_local
-from fleet.settings.headers import HeaderName
+from fleet.settings.headers import HeaderName, OptionalHeaderName
 from fleet.settings.strict import Name, Seconds, Strict, Unique
 from fleet.settings.tls import ListenerTlsSettings
 
@@ -23,11 +23,18 @@ AdminPath = Annotated[str, AfterValidator(_admin_path)]
 
 
 class ListenerSettings(Strict):
-    """One Envoy listener in front of one pool."""
+    """One Envoy listener in front of one pool, or of several that the requests' models choose between."""
 
     name: Name
     address: IpAddress
     pool: Name
+    """Of several pools the default."""
+    pools: Annotated[tuple[Name, ...], Unique, Field(max_length=64)]
+    """All of them, the default first."""
+    model_header: OptionalHeaderName = "x-model"
+    """Names the model where path, body and query name none that is known. Empty: none."""
+    unknown_models: Literal["default", "refuse"] = "default"
+    """What becomes of a model that no pool has: the default pool gets it, or the client gets 404."""
     show_decision: bool | None = None
     """Whether responses have headers with the chosen endpoint, the matched share and the reason: they show
     which prompts others have sent. None: on loopback only."""
@@ -41,6 +48,23 @@ class ListenerSettings(Strict):
     """The longest silence of a token stream. A long prefill is silent too."""
     tls: ListenerTlsSettings | None = None
     """None: plaintext from clients."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pool_and_pools(cls, sent: Any) -> Any:
+        """Fill in the one by the other; the default pool becomes the first."""
+        if not isinstance(sent, dict):
+            return sent
+        pool, pools = sent.get("pool"), sent.get("pools")
+        if pools is None and isinstance(pool, str):
+            return {**sent, "pools": (pool,)}
+        if not isinstance(pools, (list, tuple)) or not pools:
+            return sent
+        if pool is None:
+            return {**sent, "pool": pools[0]}
+        if pool not in pools:
+            raise ValueError("allowed: as pool, the default, one of pools")
+        return {**sent, "pools": (pool, *(each for each in pools if each != pool))}
 
     @property
     def shows_decision(self) -> bool:

@@ -24,6 +24,9 @@ GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1
 """A GPU's index or UUID, or a MIG slice's UUID or `GPU-UUID/INSTANCE`."""
 
 
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
 class LocalitySettings(Strict):
     """The locality of an endpoint, as Envoy defines it."""
 
@@ -139,6 +142,8 @@ class PoolSettings(Strict):
     name: Name
     models: tuple[str, ...] = ()
     """Empty: the pool is assumed to serve every model."""
+    aliases: Annotated[dict[ModelName, ModelName], Field(max_length=1024)] = Field(default_factory=dict)
+    """Further names of its models to the models' own names: requests get the own name in their bodies."""
     engine: AnyCaseEngineKind = "auto"
     endpoints: tuple[EndpointSettings, ...] = ()
     discovery: tuple[DiscoverySettings, ...] = ()

@@ -71,7 +71,7 @@ class Pool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains", "kv_events")
+    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains", "kv_events", "listed")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class Endpoint(_message.Message):
     SUB_ZONE_FIELD_NUMBER: _ClassVar[int]
     FAULT_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     KV_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
     address: str
     models: _containers.RepeatedScalarFieldContainer[str]
     engine: str
@@ -88,7 +89,8 @@ class Endpoint(_message.Message):
     sub_zone: str
     fault_domains: _containers.RepeatedScalarFieldContainer[str]
     kv_events: KvEventSource
-    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ..., kv_events: _Optional[_Union[KvEventSource, _Mapping]] = ...) -> None: ...
+    listed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ..., kv_events: _Optional[_Union[KvEventSource, _Mapping]] = ..., listed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KvEventSource(_message.Message):
     __slots__ = ("port", "replay_port", "topic", "ranks")

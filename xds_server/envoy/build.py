@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet.errors import SnapshotError
 from fleet.identity import cached_by_identity
+from fleet.models import tables
 from fleet.names import TYPE_SECRET
 from xds_server.envoy.clusters import clusters
 from xds_server.envoy.listeners import listeners
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleet.endpoint import Membership
+    from fleet.models import ModelTable
     from fleet.settings import Settings
     from xds_server.http2.protocol_choice import ProtocolChoice
     from xds_server.snapshot.snapshot import Resource
@@ -56,7 +58,7 @@ def build_snapshot(
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(foreign)}")
     snapshot = Snapshot.of(
         [
-            *_of_settings(settings, protocols),
+            *_of_settings(settings, protocols, tables(settings, membership)),
             *secrets,
             *load_assignments(membership, weights, unhealthy, draining),
         ]
@@ -68,5 +70,8 @@ def build_snapshot(
 
 
 @cached_by_identity
-def _of_settings(settings: Settings, protocols: ProtocolChoice) -> tuple[Resource, ...]:
-    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, protocols))
+def _of_settings(
+    settings: Settings, protocols: ProtocolChoice, models: Mapping[str, ModelTable]
+) -> tuple[Resource, ...]:
+    made_routes = routes(settings, protocols, models)
+    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *made_routes)

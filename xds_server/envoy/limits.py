@@ -186,11 +186,11 @@ def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
         HeaderMutation(remove=HEADER_IDEMPOTENCY),
         HeaderMutation(append=overwriting(HEADER_IDEMPOTENCY, metadata(METADATA_IDEMPOTENCY))),
     ]
-    pool = next(pool for pool in settings.pools if pool.name == listener.pool)
-    derived = _derived(pool, settings)
-    if derived is not None and derived.repeats_keyed:
+    # ext_proc sends the metadata only where the request's own pool permits it.
+    all_derived = [_derived(pool, settings) for pool in settings.pools if pool.name in listener.pools]
+    if any(derived is not None and derived.repeats_keyed for derived in all_derived):
         made.append(HeaderMutation(append=overwriting("x-envoy-retry-on", metadata(METADATA_RETRY_ON))))
-    if derived is not None and derived.hedged:
+    if any(derived is not None and derived.hedged for derived in all_derived):
         made.append(
             HeaderMutation(
                 append=overwriting("x-envoy-upstream-rq-per-try-timeout-ms", metadata(METADATA_FIRST_BYTE))
@@ -210,14 +210,17 @@ def refuses_duplicates(settings: Settings) -> bool:
     return keys.enabled and keys.duplicates != "pass"
 
 
-def may_answer(settings: Settings) -> bool:
+def may_answer(listener: ListenerSettings, settings: Settings) -> bool:
     """Whether ext_proc may answer in an engine's place at all."""
-    return refuses_duplicates(settings) or settings.ext_proc.pick.admission.enabled
+    refuses_models = listener.unknown_models == "refuse"
+    return refuses_duplicates(settings) or refuses_models or settings.ext_proc.pick.admission.enabled
 
 
-def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMutationRules:
+def mutation_rules(
+    listener: ListenerSettings, settings: Settings, default: HeaderMutationRules
+) -> HeaderMutationRules:
     """They apply to the headers of such an answer too, so those of a refusal may be set."""
-    if not may_answer(settings):
+    if not may_answer(listener, settings):
         return default
     default.allow_expression = RegexMatcher(regex=_OF_A_REFUSAL)
     return default

@@ -35,6 +35,7 @@ from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutatio
 )
 from envoy_data_plane.envoy.type.tracing.v3 import CustomTag, CustomTagHeader
 
+from fleet.models import chooses, has_aliases
 from fleet.names import (
     ACCESS_LOG_NAME,
     ADS_CLUSTER,
@@ -43,12 +44,13 @@ from fleet.names import (
     DESTINATION_NAMESPACE,
     EXT_PROC_CLUSTER,
     EXT_PROC_FILTER,
+    LISTENER_ATTRIBUTE,
     METADATA_NAMESPACE,
     REMOVED_REQUEST_HEADERS,
     SESSION_TAG,
     TYPE_LISTENER,
 )
-from xds_server.envoy import limits, tls, upgrades
+from xds_server.envoy import limits, models, tls, upgrades
 from xds_server.envoy.closed_paths import closed
 from xds_server.envoy.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
@@ -81,7 +83,7 @@ def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
         name=listener.name,
         address=address_of(listener.address),
         # Any ordinary body fits, so ext_proc gets it whole and a retry can send it again.
-        per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, listener.large_body_bytes + 1),
+        per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, _most_body_bytes(listener, settings)),
         filter_chains=[
             FilterChain(
                 transport_socket=tls.downstream(listener),
@@ -112,13 +114,15 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
             )
         ],
         http_filters=[
+            *models.choosing_filters(listener),
             HttpFilter(name=EXT_PROC_FILTER, typed_config=packed(_ext_proc(listener, settings))),
             # It holds the headers back until the body is there, and with it the pick. Only routes that
             # match a content-length below its limit have it, so it never answers 413.
             HttpFilter(
                 name=BUFFER_FILTER,
-                typed_config=packed(Buffer(max_request_bytes=listener.large_body_bytes + 1)),
+                typed_config=packed(Buffer(max_request_bytes=_most_body_bytes(listener, settings))),
             ),
+            *models.length_filters(listener, settings),
             *upgrades.filters(settings),
             *limits.filters(listener, settings),
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
@@ -130,6 +134,12 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         access_log_options=_LOG_UPGRADES if settings.signals.access_log else None,
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
+
+
+def _most_body_bytes(listener: ListenerSettings, settings: Settings) -> int:
+    """The most that a body on the way through ext_proc may have, with a longer name of its model."""
+    growth = models.MOST_GROWTH_BYTES if has_aliases(listener, settings) else 0
+    return listener.large_body_bytes + 1 + growth
 
 
 def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcessor:
@@ -152,9 +162,13 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
             )
         ),
         # ext_proc speaks in metadata only: it can neither change a request nor answer in its place.
-        mutation_rules=limits.mutation_rules(settings, HeaderMutationRules(disallow_all=True)),
-        disable_immediate_response=not limits.may_answer(settings),
-        route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+        mutation_rules=limits.mutation_rules(listener, settings, HeaderMutationRules(disallow_all=True)),
+        disable_immediate_response=not limits.may_answer(listener, settings),
+        route_cache_action=(
+            ExternalProcessorRouteCacheAction.RETAIN
+            if len(listener.pools) == 1
+            else ExternalProcessorRouteCacheAction.DEFAULT
+        ),
         stat_prefix=listener.name,
     )
 
@@ -190,6 +204,14 @@ def request_attributes(listener: ListenerSettings, settings: Settings) -> list[s
         "request.headers['traceparent']",
         "xds.cluster_name",
         CROWDED_ATTRIBUTE,
+        *_of_models(listener, settings),
         *(f"request.headers['{name}']" for name in settings.ext_proc.pick.headers),
         *(f"request.headers['{name}']" for name in settings.ext_proc.idempotency.headers),
     ]
+
+
+def _of_models(listener: ListenerSettings, settings: Settings) -> list[str]:
+    if not chooses(listener, settings):
+        return []
+    header = listener.model_header
+    return [LISTENER_ATTRIBUTE, *([f"request.headers['{header}']"] if header else [])]

@@ -139,5 +139,5 @@ def _route(pool: PoolSettings, settings: Settings) -> Route:
 
 def _session_headers(pool: PoolSettings, settings: Settings) -> list[str]:
     """The session headers of the pool's listeners, so that sessions are the same with and without Envoy."""
-    headers = {listener.session_header for listener in settings.listeners if listener.pool == pool.name}
+    headers = {listener.session_header for listener in settings.listeners if pool.name in listener.pools}
     return sorted(headers) or [str(ListenerSettings.model_fields["session_header"].default)]

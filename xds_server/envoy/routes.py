@@ -32,21 +32,25 @@ from fleet.names import (
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
-from xds_server.envoy import limits, upgrades
+from xds_server.envoy import limits, models, upgrades
 from xds_server.envoy.closed_paths import closed_routes
 from xds_server.envoy.extension import metadata, overwriting, seconds
 from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from envoy_data_plane.envoy.config.core.v3 import HeaderValueOption
     from envoy_data_plane.google.protobuf import Any
 
+    from fleet.models import ModelTable
     from fleet.settings import ListenerSettings, PoolSettings, Settings
 
 _JSON: Final = r"(?i)application/json\s*(;.*)?"
 """One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
 part before it sends the next: buffered, both sides would wait for ever."""
+NO_TABLES: Final[Mapping[str, ModelTable]] = {}
 AS_CONFIGURED: Final = ProtocolChoice()
 """Pools' own protocols for all requests, for example before any probe of the engines' protocols."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
@@ -55,33 +59,53 @@ _REQUEST_ID: Final = overwriting("x-request-id", "%REQ(X-REQUEST-ID):256%")
 `always_set_request_id_in_response`: a client may send an id longer than it can take back."""
 
 
-def routes(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> list[Resource]:
+def routes(
+    settings: Settings,
+    protocols: ProtocolChoice = AS_CONFIGURED,
+    tables: Mapping[str, ModelTable] = NO_TABLES,
+) -> list[Resource]:
     """One route configuration a listener; it has the listener's name.
 
-    `protocols` says which requests of pools that speak HTTP/2 go by HTTP/1.1.
+    `protocols` says which requests of pools that speak HTTP/2 go by HTTP/1.1, `tables` has the models of
+    listeners that choose by them.
     """
-    pools = {pool.name: pool for pool in settings.pools}
     made = [
-        _route_configuration(listener, pools[listener.pool], settings, protocols)
+        _route_configuration(listener, settings, protocols, tables.get(listener.name))
         for listener in settings.listeners
     ]
     return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
 def _route_configuration(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, protocols: ProtocolChoice
+    listener: ListenerSettings, settings: Settings, protocols: ProtocolChoice, table: ModelTable | None
 ) -> RouteConfiguration:
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=[*closed_routes(listener), *_routes(listener, pool, settings, protocols)],
+        routes=[*closed_routes(listener), *_by_pool(listener, settings, protocols, table)],
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
         response_headers_to_add=[_REQUEST_ID, *_decision(listener, settings)],
     )
-    return RouteConfiguration(name=listener.name, virtual_hosts=[host])
+    return RouteConfiguration(
+        name=listener.name,
+        virtual_hosts=[host],
+        max_direct_response_body_size_bytes=None if table is None else models.MOST_ANSWER_BYTES,
+    )
+
+
+def _by_pool(
+    listener: ListenerSettings, settings: Settings, protocols: ProtocolChoice, table: ModelTable | None
+) -> list[Route]:
+    """The routes of each pool, the default pool's last."""
+    pools = {pool.name: pool for pool in settings.pools}
+    made = [] if table is None else models.list_route(table)
+    for name in listener.pools[1:]:
+        of_pool = _routes(listener, pools[name], settings, protocols)
+        made += [] if table is None else [models.limited_to(route, name, table) for route in of_pool]
+    return [*made, *_routes(listener, pools[listener.pool], settings, protocols)]
 
 
 def _routes(
