@@ -1,8 +1,8 @@
 """The step between reading and picking: which of a listener's pools a request is for. Without I/O.
 
-The first name that the listener's table has decides: of the path, the body or the query, then of the header.
-Without one, the default pool gets the request, unless the settings refuse unknown models. The rest of the way
-sees a request for that pool alone, with the model's name there.
+The model of path, body or query decides, in this order, if the listener's table has it. Otherwise the pool of
+the route stays: Envoy has chosen it by the header, path or query, or it is the default pool, for which the
+settings may refuse unknown models. Later steps see a request for one pool, with the model's name there.
 
 An alias is replaced in a whole body that waits for the reply (BUFFERED) and has no content coding; elsewhere
 it only chooses the pool.
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ext_proc.pick.result import Refusal
 from ext_proc.prompt.envelope import body_model_of
-from ext_proc.prompt.model_member import ModelMember, model_member
+from ext_proc.prompt.model_member import model_member
 from ext_proc.prompt.path import model_of
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 from ext_proc.protocol.attributes import CLUSTER, LISTENER
 from fleet.endpoint import Membership
-from fleet.models import Place, chooses, tables
+from fleet.models import chooses, tables
 from fleet.names import METADATA_LENGTH, METADATA_POOL, POOL_MARK
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ext_proc.prompt.decode import ParsedBody
     from ext_proc.protocol.attributes import HttpRequest
     from ext_proc.protocol.endpoint_picker import ViewSource
-    from fleet.models import ModelTable
+    from fleet.models import Place
     from fleet.settings import Settings
 
 UNKNOWN: Final = Refusal(404, "The model of this request does not exist; GET /v1/models lists those that do.")
@@ -76,58 +76,54 @@ class ModelChoice:
         table = tables(self._settings, members).get(request.attributes.get(LISTENER, ""))
         if table is None:
             return Chosen(request, parsed)
-        named, member = _named(request, parsed, whole)
-        header = request.attributes.get(table.header, "") if table.header else ""
-        place = table.places.get(named or "") or table.places.get(header)
-        if place is None and (named or header) and table.refuses and view is not None:
-            return Chosen(request, parsed, refusal=UNKNOWN)
-        return _chosen(request, parsed, table, place, named, whole, member)
+        named = _named(request, parsed, whole)
+        place = None if named is None else table.places.get(named)
+        if named is not None and place is not None:
+            return _placed(request, parsed, named, place, whole)
+        # Envoy has chosen by the header, the path or the query, otherwise the default pool.
+        pool = request.cluster if request.cluster in table.pools else table.pools[0]
+        if table.refuses and view is not None and pool == table.pools[0]:
+            header = request.attributes.get(table.header, "")
+            if (named or header) and header not in table.places:
+                return Chosen(request, parsed, refusal=UNKNOWN)
+        return Chosen(_within(request, pool), parsed)
 
 
-def _named(
-    request: HttpRequest, parsed: ParsedBody, whole: bytes | None
-) -> tuple[str | None, ModelMember | None]:
-    """Return the model that path, body or query names, and its place in the body where that is known."""
+def _named(request: HttpRequest, parsed: ParsedBody, whole: bytes | None) -> str | None:
+    """Return the model that path, body or query names."""
     prompt = parsed.prompt
     if not isinstance(prompt, Unreadable):
-        named = prompt.model
-        if named is not None or prompt.complete or whole is None or request.content_encoding:
-            return named, None
+        if prompt.model is not None or prompt.complete or whole is None or request.content_encoding:
+            return prompt.model
         # Some clients send the model behind the messages, and only the leading part is read.
         member = model_member(whole)
-        return (None, None) if member is None else (member.name, member)
+        return None if member is None else member.name
     try:
         in_body = None if parsed.envelope is None else body_model_of(parsed.envelope)
     except UnreadableError:
         in_body = None
-    return model_of(request.path, in_body), None
+    return model_of(request.path, in_body)
 
 
-def _chosen(
-    request: HttpRequest,
-    parsed: ParsedBody,
-    table: ModelTable,
-    place: Place | None,
-    named: str | None,
-    whole: bytes | None,
-    member: ModelMember | None,
+def _placed(
+    request: HttpRequest, parsed: ParsedBody, named: str, place: Place, whole: bytes | None
 ) -> Chosen:
-    pool = table.pools[0] if place is None else place.pool
+    """Return a request for the pool of its model, with the model's name there."""
+    if request.no_body is not None and request.cluster:
+        place = place._replace(pool=request.cluster)  # Envoy goes on before our reply.
     metadata: dict[str, str] = {}
-    if request.no_body is not None and request.cluster in table.pools:
-        pool = request.cluster  # Envoy has chosen by the same headers, and goes on before our reply.
-    elif pool != request.cluster:
-        metadata[METADATA_POOL] = POOL_MARK + pool
-    body = None
-    if place is not None and named is not None and place == table.places.get(named) and place.model != named:
-        if whole is not None and not request.content_encoding:
-            member = member or model_member(whole)
-            if member is not None and member.name == named:
-                body = member.replaced(whole, place.model)
-                metadata[METADATA_LENGTH] = str(len(body))
-        if not isinstance(parsed.prompt, Unreadable):
-            parsed = parsed._replace(prompt=parsed.prompt._replace(model=place.model))
-    elif named is None and not isinstance(parsed.prompt, Unreadable) and place is not None:
+    if place.pool != request.cluster:
+        metadata[METADATA_POOL] = POOL_MARK + place.pool
+    if not isinstance(parsed.prompt, Unreadable):
         parsed = parsed._replace(prompt=parsed.prompt._replace(model=place.model))
-    attributes = {**request.attributes, CLUSTER: pool}
-    return Chosen(request._replace(attributes=attributes), parsed, metadata, body)
+    body = None
+    if place.model != named and whole is not None and not request.content_encoding:
+        member = model_member(whole)
+        if member is not None and member.name == named:
+            body = member.replaced(whole, place.model)
+            metadata[METADATA_LENGTH] = str(len(body))
+    return Chosen(_within(request, place.pool), parsed, metadata, body)
+
+
+def _within(request: HttpRequest, pool: str) -> HttpRequest:
+    return request._replace(attributes={**request.attributes, CLUSTER: pool})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -27,9 +27,9 @@ class ListenerSettings(Strict):
 
     name: Name
     address: IpAddress
-    pool: Name
+    pool: Name | Literal[""] = ""
     """Of several pools the default."""
-    pools: Annotated[tuple[Name, ...], Unique, Field(max_length=64)]
+    pools: Annotated[tuple[Name, ...], Unique, Field(max_length=64)] = ()
     """All of them, the default first."""
     model_header: OptionalHeaderName = "x-model"
     """Names the model where path, body and query name none that is known. Empty: none."""
@@ -49,22 +49,19 @@ class ListenerSettings(Strict):
     tls: ListenerTlsSettings | None = None
     """None: plaintext from clients."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _pool_and_pools(cls, sent: Any) -> Any:
+    @model_validator(mode="after")
+    def _pool_and_pools(self) -> Self:
         """Fill in the one by the other; the default pool becomes the first."""
-        if not isinstance(sent, dict):
-            return sent
-        pool, pools = sent.get("pool"), sent.get("pools")
-        if pools is None and isinstance(pool, str):
-            return {**sent, "pools": (pool,)}
-        if not isinstance(pools, (list, tuple)) or not pools:
-            return sent
-        if pool is None:
-            return {**sent, "pool": pools[0]}
+        pools = self.pools or ((self.pool,) if self.pool else ())
+        if not pools:
+            raise ValueError("allowed: pool, or pools")
+        pool = self.pool or pools[0]
         if pool not in pools:
             raise ValueError("allowed: as pool, the default, one of pools")
-        return {**sent, "pools": (pool, *(each for each in pools if each != pool))}
+        # The model is frozen for all others.
+        object.__setattr__(self, "pool", pool)
+        object.__setattr__(self, "pools", (pool, *(each for each in pools if each != pool)))
+        return self
 
     @property
     def shows_decision(self) -> bool:

@@ -1,0 +1,264 @@
+"""Several pools behind one listener, on the real Envoy with the real services: the model chooses the pool."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+
+from ext_proc.app import ExtProcServer
+from fleet.names import POOL_MARK
+from fleet.settings import parse_settings
+from fleet.store import FleetStore
+from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address, patience
+from warmroute.demo.envoy import EnvoyProcess
+from xds_server.app import XdsServer
+from xds_server.envoy.bootstrap import bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.io]
+LARGE_BODY_BYTES = 600_000
+
+
+class Engine:
+    """An engine that echoes what it got, and lists its models."""
+
+    def __init__(self, name: str, *models: str) -> None:
+        self.name, self.models, self.status = name, list(models), 200
+        self.body, self.headers = b"", {}
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/v1/models", self._list)
+        app.router.add_get("/metrics", self._page)
+        app.router.add_route("*", "/{tail:.*}", self._echo)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        self.address = free_address()
+        host, port = self.address.split(":")
+        await web.TCPSite(self._runner, host, int(port)).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": model} for model in self.models]})
+
+    async def _page(self, _: web.Request) -> web.Response:
+        names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        return web.Response(text="".join(f"vllm:{name} 0\n" for name in names))
+
+    async def _echo(self, request: web.Request) -> web.Response:
+        self.body, self.headers = await request.read(), dict(request.headers)
+        return web.json_response({"engine": self.name}, status=self.status)
+
+
+class Door:
+    """Envoy, the services and the engines `a1`, `b1`, `b2`."""
+
+    def __init__(self, address: str, client: aiohttp.ClientSession, engines: dict[str, Engine]) -> None:
+        self.address, self.client, self.engines = address, client, engines
+        self.ext_proc: Any = None
+
+    async def ask(
+        self, model: str | None = None, path: str = "/v1/chat/completions", listener: str = "", **options: Any
+    ) -> tuple[int, str, aiohttp.ClientResponse]:
+        """Post a chat; return the status, the engine and the response."""
+        if model is not None:
+            options["json"] = {"messages": [{"role": "user", "content": "Hi"}], "model": model}
+        method = options.pop("method", "POST")
+        url = f"http://{listener or self.address}{path}"
+        async with self.client.request(method, url, **options) as response:
+            document = json.loads(await response.read())
+            return response.status, document.get("engine", ""), response
+
+
+@contextlib.asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[Door]:
+    async with contextlib.AsyncExitStack() as stack:
+        made = [Engine("a1", "alpha"), Engine("b1", "beta/7b", "tuned"), Engine("b2", "beta/7b")]
+        engines = {engine.name: await stack.enter_async_context(engine) for engine in made}
+        address, strict = free_address(), free_address()
+        pools = [
+            {"name": "a", "models": ["alpha"], "endpoints": [{"address": engines["a1"].address}]},
+            {
+                "name": "b",
+                "models": ["beta/7b"],
+                "aliases": {"gpt-4": "beta/7b"},
+                "endpoints": [{"address": engines[name].address} for name in ("b1", "b2")],
+            },
+        ]
+        common = {"pools": ["a", "b"], "large_body_bytes": LARGE_BODY_BYTES}
+        written = {
+            "pools": [{**pool, "joining": {"probe": "none"}} for pool in pools],
+            "listeners": [
+                {"name": "all", "address": address, **common},
+                {"name": "strict", "address": strict, "unknown_models": "refuse", **common},
+            ],
+            "xds": {"address": f"unix:{directory}/xds.sock", "state_path": "", "tick_seconds": 0.05},
+            "ext_proc": {
+                "address": f"unix:{directory}/ext_proc.sock",
+                "message_timeout_seconds": PATIENCE_SECONDS,
+            },
+            "control": {"address": f"unix:{directory}/control.sock"},
+            "admin": {"address": "", "ext_proc_address": ""},
+            "limits": {"drain_seconds": 0.1},
+        }
+        settings = parse_settings(json.dumps(written))
+        store = FleetStore()
+        server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
+        ext_proc = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
+        boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests")
+        stack.enter_context(patience())
+        await ext_proc.start()
+        stack.push_async_callback(ext_proc.stop)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        envoy = await stack.enter_async_context(EnvoyProcess(boot))
+        client = await stack.enter_async_context(aiohttp.ClientSession())
+        await envoy.wait_ready(listeners=2)
+        door = Door(address, client, engines)
+        door.ext_proc, door.strict = ext_proc, strict
+        await eventually(lambda: _lists(door, "tuned"), "the adapter is listed")
+        yield door
+
+
+async def _lists(door: Door, name: str) -> bool:
+    async with door.client.get(f"http://{door.address}/v1/models") as response:
+        return name in {entry["id"] for entry in json.loads(await response.read()).get("data", [])}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
+    async with opened(tmp_path_factory.mktemp("models")) as made:
+        yield made
+
+
+async def test_body_chooses_the_pool(door: Door) -> None:
+    assert (await door.ask("alpha"))[:2] == (200, "a1")
+    status, engine, response = await door.ask("beta/7b")
+    assert (status, engine[0]) == (200, "b")
+    assert response.headers["x-warmroute-endpoint"] == response.headers["x-warmroute-served"]
+    assert (await door.ask("beta/7b"))[2].headers["x-warmroute-reason"] in ("warm", "cold")
+
+
+async def test_unknown_models_go_to_the_default_pool(door: Door) -> None:
+    for body in ({"model": "nobody", "prompt": "x"}, {"prompt": "x"}, {"model": 3, "prompt": "x"}, []):
+        assert (await door.ask(json=body))[:2] == (200, "a1")
+
+
+async def test_settings_refuse_unknown_models(door: Door) -> None:
+    url = f"http://{door.strict}/v1/chat/completions"
+    async with door.client.post(url, json={"model": "nobody", "prompt": "x"}) as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "model_not_found"
+    assert (await door.ask("tuned", listener=door.strict))[:2] == (200, "b1")
+    assert (await door.ask(listener=door.strict, json={"prompt": "x"}))[:2] == (200, "a1")
+
+
+async def test_adapters_go_to_the_engines_that_list_them(door: Door) -> None:
+    for _ in range(6):
+        assert (await door.ask("tuned"))[1] == "b1"
+
+
+@pytest.mark.parametrize("size", [10, 100_000, LARGE_BODY_BYTES - 300])
+async def test_alias_is_replaced_and_nothing_else(door: Door, size: int) -> None:
+    """Numbers, order and spaces stay, the length is right, and a model behind a long prompt is read."""
+    text = "x" * size
+    body = '{"n": 1.00, "messages": [{"role":"user","content":"%s gpt-4"}],  "model" : "%s","t":1e2 }\n'
+    sent = (body % (text, "gpt-4")).encode()
+    status, engine, _ = await door.ask(data=sent, headers={"content-type": "application/json"})
+    assert (status, engine[0]) == (200, "b")
+    served = door.engines[engine]
+    assert served.body == (body % (text, "beta/7b")).encode()
+    assert served.headers["Content-Length"] == str(len(served.body))
+
+
+async def test_retries_send_the_replaced_body_within_the_pool(door: Door) -> None:
+    for refusing in ("b1", "b2"):
+        door.engines[refusing].status = 503
+        status, engine, _ = await door.ask("gpt-4")
+        door.engines[refusing].status = 200
+        assert (status, engine) == (200, {"b1": "b2", "b2": "b1"}[refusing])
+        assert json.loads(door.engines[engine].body)["model"] == "beta/7b"
+    for refusing in ("b1", "b2"):
+        door.engines[refusing].status = 503
+    status, engine, _ = await door.ask("beta/7b")
+    for refusing in ("b1", "b2"):
+        door.engines[refusing].status = 200
+    assert (status, engine[0]) == (503, "b"), "no failure leads to another model"
+
+
+FORGED = {"x-warmroute-pool": "b", "x-gateway-destination-endpoint": "b", "x-warmroute-endpoint": "b"}
+BY_HEADERS: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("/v1/models/alpha", {}, "a"),
+    ("/v1/models/beta%2F7b", {}, "b"),
+    ("/v1/models/beta/7b", {}, "b"),
+    ("/v2/models/tuned/infer", {}, "b"),
+    ("/v1/models/tuned2", {}, "a"),
+    ("/v1/x?model=beta%2F7b&y=1", {}, "b"),
+    ("/v1/x?y=1&model=gpt-4", {}, "b"),
+    ("/v1/x?xmodel=gpt-4", {}, "a"),
+    ("/v1/x", {"x-model": "beta/7b"}, "b"),
+    ("/v1/models/alpha", {"x-model": "beta/7b"}, "a"),
+    ("/v1/x", {"x-model": "b"}, "a"),
+    ("/v1/x", FORGED, "a"),
+)
+
+
+@pytest.mark.parametrize(("path", "headers", "pool"), BY_HEADERS)
+async def test_path_query_and_header_choose(door: Door, path: str, headers: Any, pool: str) -> None:
+    """Of requests that ext_proc does not see, and of bodies without a model."""
+    url = f"http://{door.address}{path}"
+    for options in ({"method": "GET"}, {"method": "POST", "data": b"audio"}, {"method": "POST", "json": {}}):
+        sent = dict(options)
+        async with door.client.request(
+            sent.pop("method"), aiohttp.client.URL(url, encoded=True), headers=headers, **sent
+        ) as response:
+            assert (await response.json())["engine"][0] == pool
+
+
+async def test_body_goes_before_the_header(door: Door) -> None:
+    assert (await door.ask("alpha", headers={"x-model": "beta/7b"}))[1] == "a1"
+    assert (await door.ask("beta/7b", headers={"x-model": "alpha"}))[1][0] == "b"
+
+
+async def test_model_list_has_all_names(door: Door) -> None:
+    async with door.client.get(f"http://{door.address}/v1/models?x=1") as response:
+        assert response.content_type == "application/json"
+        document = await response.json()
+    assert [entry["id"] for entry in document["data"]] == ["alpha", "beta/7b", "gpt-4", "tuned"]
+    assert {entry["object"] for entry in document["data"]} == {"model"}
+
+
+async def test_no_client_can_write_a_mark(door: Door) -> None:
+    """A line break in a header or a path is refused or escaped, so it names no pool."""
+    assert not POOL_MARK.isprintable()
+    async with door.client.get(
+        aiohttp.client.URL(f"http://{door.address}/v1/models/%0Ab", encoded=True)
+    ) as response:
+        assert response.headers["x-warmroute-served"] == door.engines["a1"].address
+
+
+async def test_without_ext_proc_headers_still_choose(door: Door) -> None:
+    """Last, because ext_proc goes: what only the body names goes to the default pool."""
+    await door.ext_proc.stop()
+
+    async def by_default() -> bool:
+        return (await door.ask("beta/7b"))[:2] == (200, "a1")
+
+    await eventually(by_default, "the default pool gets it")
+    assert (await door.ask("beta/7b", headers={"x-model": "beta/7b"}))[1][0] == "b"
+    assert (await door.ask(method="GET", path="/v1/models/tuned"))[1][0] == "b"
+    assert (await door.ask("nobody", listener=door.strict))[:2] == (200, "a1")
