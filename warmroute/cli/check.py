@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleet.errors import SettingsError
 from fleet.service.host_check import host_findings
 from fleet.settings import load_settings, located
+from fleet.settings.model_check import model_findings
 from fleet.settings.role_check import findings
 from warmroute.cli.forms import ROLES, obstacles
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.settings)
     if args.form and (against := list(obstacles(settings, args.form))):
         raise SettingsError(against)
-    all_findings = (*findings(settings), *host_findings(settings))
+    all_findings = (*findings(settings), *model_findings(settings), *host_findings(settings))
     if any(finding.grave for finding in all_findings):
         raise SettingsError([finding.text for finding in all_findings])
     endpoints = sum(len(pool.endpoints) for pool in settings.pools)
