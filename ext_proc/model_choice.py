@@ -1,4 +1,4 @@
-"""The step between reading and picking: which of a listener's pools a request is for. Without I/O.
+"""The step between reading and picking: the pool of a request, where its listener has several. Without I/O.
 
 The model of path, body or query decides, in this order, if the listener's table has it. Otherwise the pool of
 the route stays: Envoy has chosen it by the header, path or query, or it is the default pool, for which the

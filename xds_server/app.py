@@ -22,7 +22,6 @@ from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import Doors
 from xds_server.endpoints.fitness import Sleepers, asleep_of, unfit_of
 from xds_server.endpoints.keeper import EndpointKeeper
-from xds_server.endpoints.model_lists import ModelLists
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.status import with_states
 from xds_server.envoy.build import build_snapshot
@@ -88,7 +87,6 @@ class XdsServer:
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
         request_tick = self._ticker.request_tick
         self._keeper.on_change = self._secrets.on_change = request_tick
-        self._lists = ModelLists(settings, on_change=request_tick, engine_tls=tls)
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver, self._serving_status = Saver(registry), ServingStatus(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
@@ -190,7 +188,6 @@ class XdsServer:
         self._doors.reconfigure(settings)
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
-        self._lists.reconfigure(settings)
         self._sensing.reconfigure(settings)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
@@ -216,7 +213,6 @@ class XdsServer:
         await self._secrets.close()
         await self._sensing.close()
         await self._http2.close()
-        await self._lists.close()
         await self._keeper.close()
         await self._saver.close()
         for server in (self._grpc, self._control):
@@ -324,8 +320,7 @@ class XdsServer:
         pages, view = self._sensing.scraper.signals(), self._store.view
         unfit = unfit_of(pages, pages if view is None else view.signals, self._keeper.not_ready(), oldest)
         self._keeper.judge(unfit)
-        membership_now = self._lists.joined(self._keeper.membership())
-        unknown = self._keeper.unknown_pools()
+        membership_now, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._serving_status.unknown(unknown)
         before, leaving = self._roster, self._keeper.leaving()
         asleep = self._sleepers.update(membership_now, leaving, asleep_of(pages, oldest), unfit)

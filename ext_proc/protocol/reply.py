@@ -80,7 +80,7 @@ _CLEAR_ROUTE_CACHE: Final = b"\x28\x01"
 _NO_MUTATION: Final = b"\x12\0"
 """An empty header mutation: without any, Envoy does not clear the route cache."""
 _KEPT_METADATA: Final = (METADATA_TRACE, METADATA_POOL, METADATA_LENGTH)
-"""Metadata of which Envoy makes no further header."""
+"""Metadata that adds no header to the request."""
 
 
 @lru_cache(1024)

@@ -27,7 +27,7 @@ class ListenerSettings(Strict):
 
     name: Name
     address: IpAddress
-    pool: Name | Literal[""] = ""
+    pool: Name = ""
     """Of several pools the default."""
     pools: Annotated[tuple[Name, ...], Unique, Field(max_length=64)] = ()
     """All of them, the default first."""

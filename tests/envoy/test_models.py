@@ -12,6 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
+from yarl import URL
 
 from ext_proc.app import ExtProcServer
 from fleet.names import POOL_MARK
@@ -41,6 +42,7 @@ class Engine:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get("/v1/models", self._list)
         app.router.add_get("/metrics", self._page)
+        app.router.add_get("/v1/realtime", self._socket)
         app.router.add_route("*", "/{tail:.*}", self._echo)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -54,6 +56,13 @@ class Engine:
 
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": model} for model in self.models]})
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str(self.name[0])
+        await socket.close()
+        return socket
 
     async def _page(self, _: web.Request) -> web.Response:
         names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
@@ -70,6 +79,7 @@ class Door:
     def __init__(self, address: str, client: aiohttp.ClientSession, engines: dict[str, Engine]) -> None:
         self.address, self.client, self.engines = address, client, engines
         self.ext_proc: Any = None
+        self.strict = ""
 
     async def ask(
         self, model: str | None = None, path: str = "/v1/chat/completions", listener: str = "", **options: Any
@@ -90,7 +100,7 @@ async def opened(directory: Path) -> AsyncIterator[Door]:
         made = [Engine("a1", "alpha"), Engine("b1", "beta/7b", "tuned"), Engine("b2", "beta/7b")]
         engines = {engine.name: await stack.enter_async_context(engine) for engine in made}
         address, strict = free_address(), free_address()
-        pools = [
+        pools: list[dict[str, Any]] = [
             {"name": "a", "models": ["alpha"], "endpoints": [{"address": engines["a1"].address}]},
             {
                 "name": "b",
@@ -221,11 +231,13 @@ BY_HEADERS: tuple[tuple[str, dict[str, str], str], ...] = (
 async def test_path_query_and_header_choose(door: Door, path: str, headers: Any, pool: str) -> None:
     """Of requests that ext_proc does not see, and of bodies without a model."""
     url = f"http://{door.address}{path}"
-    for options in ({"method": "GET"}, {"method": "POST", "data": b"audio"}, {"method": "POST", "json": {}}):
-        sent = dict(options)
-        async with door.client.request(
-            sent.pop("method"), aiohttp.client.URL(url, encoded=True), headers=headers, **sent
-        ) as response:
+    ways: tuple[dict[str, Any], ...] = (
+        {"method": "GET"},
+        {"method": "POST", "data": b"audio"},
+        {"method": "POST", "json": {}},
+    )
+    for way in ways:
+        async with door.client.request(url=URL(url, encoded=True), headers=headers, **way) as response:
             assert (await response.json())["engine"][0] == pool
 
 
@@ -245,10 +257,19 @@ async def test_model_list_has_all_names(door: Door) -> None:
 async def test_no_client_can_write_a_mark(door: Door) -> None:
     """A line break in a header or a path is refused or escaped, so it names no pool."""
     assert not POOL_MARK.isprintable()
-    async with door.client.get(
-        aiohttp.client.URL(f"http://{door.address}/v1/models/%0Ab", encoded=True)
-    ) as response:
+    async with door.client.get(URL(f"http://{door.address}/v1/models/%0Ab", encoded=True)) as response:
         assert response.headers["x-warmroute-served"] == door.engines["a1"].address
+
+
+async def test_handshakes_choose_by_their_query(door: Door) -> None:
+    """An upgrade's route is chosen by headers alone, and its pick is in that route's pool."""
+    for model, pool in (("alpha", "a"), ("beta%2F7b", "b"), ("nobody", "a")):
+        url = URL(f"http://{door.address}/v1/realtime?model={model}", encoded=True)
+        async with door.client.ws_connect(url) as socket:
+            assert await socket.receive_str() == pool
+            assert socket._response.headers["x-warmroute-served"] in {
+                engine.address for engine in door.engines.values() if engine.name[0] == pool
+            }
 
 
 async def test_without_ext_proc_headers_still_choose(door: Door) -> None:

@@ -85,7 +85,7 @@ def test_model_counts_without_a_prompt() -> None:
     )
 
 
-def test_only_known_unknowns_are_refused() -> None:
+def test_settings_refuse_models_of_no_pool() -> None:
     refused = chosen(chat("x", "nobody"), "strict").refusal
     assert refused is not None
     assert refused.status == 404

@@ -44,11 +44,11 @@ def test_without_an_sla_everything_is_what_it_was() -> None:
     assert limits.circuit_breakers(pool, breakers) is breakers
     assert bytes(limits.outlier_detection(pool, outlier)) == b""
     assert bytes(limits.common_lb_config(pool, common)) == b""
-    assert limits.mutation_rules(configured, rules).allow_expression is None
+    assert limits.mutation_rules(listener, configured, rules).allow_expression is None
     assert limits.health_checks(pool) == []
     assert not pool_cluster(configured).ignore_health_on_host_removal
     assert limits.filters(listener, configured) == []
-    assert not limits.may_answer(configured)
+    assert not limits.may_answer(listener, configured)
     assert limits.hedge_policy(pool, configured) is None
     policy = limits.retry_policy(pool, configured)
     assert policy is not None

@@ -26,7 +26,7 @@ TLS = {"ca_file": "/ca", "sni": "engines.test"}
 def made(upgrades: dict[str, Any] | None = None, **pool: Any) -> Settings:
     written = {
         "pools": [{"name": "p", **pool}],
-        "listeners": [{"name": "l", "address": "127.0.0.1:1", "pool": "p"}],
+        "listeners": [{"name": "l", "address": "127.0.0.1:1", "pool": "p", "open_paths": ["*"]}],
         "upgrades": upgrades or {},
     }
     return parse_settings(json.dumps(written))

@@ -11,6 +11,7 @@ from fleet.endpoint import Membership
 from xds_server.endpoints.factory import Key, RunningSource, SourceFactory, basis, keys, label
 from xds_server.endpoints.gate import Gate, ProbeResult, State
 from xds_server.endpoints.merge import merge
+from xds_server.endpoints.model_lists import ModelLists
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
@@ -77,6 +78,7 @@ class EndpointKeeper:
         self._synced = asyncio.Event()
         self._over_limit = 0
         self.on_change: Callable[[], None] = lambda: None
+        self._lists = ModelLists(settings, on_change=self._changed, engine_tls=engine_tls)
 
     def restore(self, last_good: Membership) -> None:
         """Serve the last good state until sources have results; before `start` only."""
@@ -96,6 +98,7 @@ class EndpointKeeper:
             self._stop(running)
         self._running.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._lists.close()
         if self._prober is not None:
             await self._prober.close()
             self._prober = None
@@ -106,6 +109,7 @@ class EndpointKeeper:
         The endpoints of a removed source stay until every new source of its pool has a first result.
         """
         self._settings = settings
+        self._lists.reconfigure(settings)
         if self._prober is not None:
             self._reconcile(initial=False)
 
@@ -120,7 +124,7 @@ class EndpointKeeper:
                 self._membership = membership
             for state, count in self._gate.counts().items():
                 self._metrics.endpoints.labels(state.value).set(count)
-        return self._membership
+        return self._lists.joined(self._membership)
 
     def leaving(self) -> frozenset[str]:
         """Addresses of the membership that must get no new requests."""

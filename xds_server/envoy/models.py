@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from fleet.models import ModelTable
     from fleet.settings import ListenerSettings, Settings
 
-MOST_GROWTH_BYTES: Final = 1024
+MOST_GROWTH_BYTES: Final = 2048
 """By which a name in the place of an alias may lengthen a body."""
 MOST_ANSWER_BYTES: Final = 1_048_576
 _IN_PATH: Final = r"^(?:[!->@-~]*/(?:models|deployments)/([!->@-~]+)\C*|\C*[?&]model=([!-%'-~]+)\C*|\C*)$"
