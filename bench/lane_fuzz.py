@@ -54,7 +54,7 @@ _MOST_PIECES: Final = 300
 _MOST_BYTES: Final = 1_500_000
 """Of a connection, with the limits below, in addition to what it received."""
 _MESSAGE_BYTES: Final = 200_000
-_SPARE_BYTES: Final = 300_000
+_BUDGET_BYTES: Final = 300_000
 _NUMBERS: Final = (0, 1, 2, 3, 5, 7, 9, 101, wire.MOST_WINDOW, 1 << 31 | 1)
 _VALUES: Final = (0, 1, 2, 5, 255, 16_383, 16_384, 65_535, 1 << 20, 1 << 24, wire.MOST_WINDOW, (1 << 32) - 1)
 
@@ -200,7 +200,7 @@ def play(seed: int, number: int) -> str:
     """
     sent = make(seed, number)
     rng = random.Random(f"{seed}:{number}:play")
-    budget = Budget(rng.choice((1, _SPARE_BYTES)), _SPARE_BYTES, spare_bytes=_SPARE_BYTES)
+    budget = Budget(rng.choice((1, _BUDGET_BYTES)), _BUDGET_BYTES, unfinished_bytes=_BUDGET_BYTES)
     limits = Limits(streams=rng.choice((1, 3, 1000)), message_bytes=rng.choice((100, _MESSAGE_BYTES)))
     watched = Watched(Connection(limits, budget))
     server = _Server(rng, watched)
@@ -224,7 +224,7 @@ def play(seed: int, number: int) -> str:
     if size > _MOST_BYTES + len(sent):
         raise BrokenRuleError(f"{size} bytes of memory after {len(sent)} received")
     watched.lost()
-    left = (budget.reserved, budget.unfinished, budget.unread, budget.waiting)
+    left = (budget.permitted, budget.unfinished, budget.unread, budget.waiting)
     if any(left):
         raise BrokenRuleError(f"left in the budget: {left}")
     return ended

@@ -18,7 +18,7 @@ from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LAST_SECONDS, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.index import SharedIndex, SharedMetrics
-from fleet.lane.budget import UNREAD_BYTES
+from fleet.lane.budget import STREAMS, UNREAD_BYTES, Budget
 from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
 from fleet.service.credentials import Dialler, certificate_provider, gate_of, grpc_gate, grpc_server
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from ext_proc.unread import UnreadReplies
-    from fleet.lane.budget import Budget
     from fleet.service.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore, Missed
@@ -69,7 +68,7 @@ class ExtProcServer:
             self._director, self._keys, provider.get_tracer("warmroute.ext_proc"), registry
         )
         self._service, self._grpc, self._unread = self._servers(settings, certificates, registry)
-        self._limit_unread()
+        self._limit_memory()
         store.on_missed(self._missed)
         self._shared = self._shared_index(settings, SharedMetrics.on(registry), clock)
         control_tls = settings.tls.workers if settings.tls.control is not None else None
@@ -124,9 +123,11 @@ class ExtProcServer:
         carried.register(server.server)
         return carried, server, carried.unread
 
-    def _limit_unread(self) -> None:
-        """Leave room for all bodies that wait for their picks: they may leave at once."""
+    def _limit_memory(self) -> None:
+        """Leave room for all streams, and for bodies that wait for their picks: all may leave at once."""
         self._unread.unread_bytes = self._processor.buffered.limit + UNREAD_BYTES
+        if isinstance(self._unread, Budget):
+            self._unread.most_streams = max(STREAMS, 2 * self._settings.limits.ext_proc_streams)
 
     @property
     def ready(self) -> bool:
@@ -162,7 +163,7 @@ class ExtProcServer:
         if self._grpc.gate is not None:
             self._grpc.gate.reconfigure(settings.tls.roles)
         self._processor.reconfigure(settings)
-        self._limit_unread()
+        self._limit_memory()
         await self._kv.apply(settings)
 
     async def drain(self) -> None:

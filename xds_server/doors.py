@@ -34,8 +34,8 @@ CONTROL_BYTES: Final = 1024 * 1024
 _ENDPOINT_BYTES: Final = 128
 """More than one endpoint takes in a worker's report."""
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""Of messages of all peers of a door that do not fit into their stream's window; further ones wait."""
-SPARE_BYTES: Final = 40 * 1024 * 1024
+"""Of messages of all peers of a door beyond their stream's window; further ones wait."""
+UNFINISHED_BYTES: Final = 40 * 1024 * 1024
 """Of parts of the others, and of those that methods have in hand; above it, the largest calls end."""
 _UNREAD_BYTES: Final = 1 << 62
 """No limit: a method has one message that its client has not read, and a push is one copy for all clients."""
@@ -133,6 +133,6 @@ def lane_server(
         gate=services.gate,
         metrics=metrics,
     )
-    server.budget = Budget(MESSAGE_BYTES, _UNREAD_BYTES, SPARE_BYTES)
+    server.budget = Budget(MESSAGE_BYTES, _UNREAD_BYTES, UNFINISHED_BYTES)
     server.last_seconds = LAST_SECONDS
     return server

@@ -23,10 +23,10 @@ as `_recent` has the stream. If the server ends a stream that the client has not
 with NO_ERROR follows the trailers. A client's fault in gRPC ends its stream with a gRPC status.
 
 **Messages**: DATA of a stream is a run of messages with a prefix each. A message in one frame is one slice.
-Other messages grow in `Stream.part`, and their length is charged to the budget. A stream's window begins at
-`STREAM_WINDOW`. If a message needs more, its length is reserved first. One WINDOW_UPDATE then permits the
-rest of it and a whole window behind it. Otherwise the window is renewed below `_LOW_WINDOW`, so that the
-next prefix always fits. The connection's window is large, and renewed in large batches.
+Other messages grow in `Stream.part`, and the budget has what arrives of them. A stream's window begins at
+`STREAM_WINDOW`. A larger message gets it in steps that the budget permits, and with the last one a whole
+window behind it. Otherwise the window is renewed below `_LOW_WINDOW`, so that the next prefix always fits.
+The connection's window is large, and renewed in large batches.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ class Connection:
     # For the budget.
 
     def admit(self, stream: Stream) -> None:
-        """Let the client send the rest of a message."""
+        """Let the client send what the budget permits of a message."""
         self._renew(stream)
 
     def shed(self, stream: Stream) -> None:
@@ -499,9 +499,8 @@ class Connection:
             stream.used = True
             if stream.charged:
                 self._budget.finish(stream)
-        if stream.part is not None and not stream.charged:
-            size = stream.part.getbuffer().nbytes + stream.missing
-            self._budget.begin(stream, size, fits=stream.missing <= stream.window)
+        if stream.part is not None:
+            self._budget.arrive(stream)
         return stream.id in self._streams
 
     def _renew_low(self, stream: Stream) -> None:
@@ -510,10 +509,18 @@ class Connection:
             self._renew(stream)
 
     def _renew(self, stream: Stream) -> None:
-        """Open a stream's window for the rest of its message, and for the beginning of the next ones."""
-        missing = stream.missing if stream.reserved else 0
-        increment = missing - stream.window + (0 if stream.kept else STREAM_WINDOW)
-        if increment > 0 and stream.trailers is None and not (stream.waiting or stream.paused):
+        """Open a stream's window: for its message's next step, or for the rest and the next messages."""
+        if stream.trailers is not None or stream.waiting or stream.paused or stream.kept:
+            return
+        size = stream.size
+        asks = size > stream.permitted and stream.window <= stream.permitted // 2
+        if asks and not self._budget.extend(stream):
+            return
+        if size > stream.permitted:
+            increment = stream.permitted - stream.arrived - stream.window
+        else:
+            increment = STREAM_WINDOW - stream.window + (stream.missing if size > STREAM_WINDOW else 0)
+        if increment > 0:
             self._outgoing.frames.append(frames.window_update(stream.id, increment))
             stream.window += increment
 
@@ -604,10 +611,11 @@ class Connection:
             self._refuse(number, PROTOCOL_ERROR)
             self._count_fruitless()
             return
-        if len(self._streams) >= self._own.streams:
+        if len(self._streams) >= self._own.streams or not self._budget.has_place(len(self._streams)):
             self._refuse(number, REFUSED_STREAM)
             return
         stream = self._streams[number] = Stream(number, self, request.content_bytes)
+        self._budget.streams += 1
         if request.refusal:
             stream.half_closed = bool(flags & END_STREAM)
             stream.answered = True
@@ -775,6 +783,7 @@ class Connection:
 
     def _forget(self, stream: Stream) -> None:
         del self._streams[stream.id]
+        self._budget.streams -= 1
         stream.part = None
         if stream.charged:
             self._budget.finish(stream)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 STREAM_WINDOW: Final = 65_535
-"""Bytes that a stream may send before the length of its message is reserved; RFC 9113's initial value."""
+"""Bytes that a stream may send before the budget permits more; RFC 9113's initial value."""
 CONNECTION_WINDOW: Final = 0x7FFF_FFFF
 """Bytes of a connection in flight. It is no limit: streams' windows and the budget are."""
 WINDOW_BATCH: Final = 0x1000_0000

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MESSAGE_BYTES: Final = 256 * 1024 * 1024
-"""Of unfinished messages that do not fit into their stream's window; further ones wait."""
-MEMORY_SECONDS: Final = 10.0
-"""Once a stream has waited for memory for so long, twice at most, the largest unfinished message ends: no
-Envoy waits longer for a pick (`ext_proc.message_timeout_seconds`)."""
+MESSAGE_BYTES: Final = 192 * 1024 * 1024
+"""Of unfinished messages beyond their stream's window; further ones wait, apart from one at a time."""
+MEMORY_SECONDS: Final = 1.0
+"""Between two calls of `Budget.relieve` while streams wait."""
 _PERMISSION_DENIED: Final = 7
 _UNIMPLEMENTED: Final = 12
 _CLOSING_SECONDS: Final = 5.0
@@ -246,18 +245,15 @@ class LaneServer:
             if link is not None:
                 link.react()
                 link.flush()
-        wait = budget.longest_wait
-        if wait is not None and self._relief is None:
-            self._relief = asyncio.get_running_loop().call_later(MEMORY_SECONDS, self._relieve, wait)
-        if wait is None and self._relief is not None:
+        if budget.waiting and self._relief is None:
+            self._relief = asyncio.get_running_loop().call_later(MEMORY_SECONDS, self._relieve)
+        if not budget.waiting and self._relief is not None:
             self._relief.cancel()
             self._relief = None
 
-    def _relieve(self, wait: int) -> None:
-        """End a message if that wait for memory has not ended since."""
+    def _relieve(self) -> None:
         self._relief = None
-        if self.budget.longest_wait == wait:
-            self.budget.relieve()
+        self.budget.relieve()
         self._settle_others()
 
     def add_silent(self, call: tuple[_Link, int]) -> None:

@@ -36,7 +36,7 @@ class Owner(Protocol):
         """The open streams."""
 
     def admit(self, stream: Stream) -> None:
-        """Let the client send the rest of a message."""
+        """Let the client send what the budget permits of a message."""
 
     def shed(self, stream: Stream) -> None:
         """End a stream for want of memory."""
@@ -57,10 +57,10 @@ class Stream:
         "owner",
         "part",
         "paused",
+        "permitted",
         "plain",
         "prefix",
         "queue",
-        "reserved",
         "trailers",
         "unread",
         "used",
@@ -89,10 +89,10 @@ class Stream:
         """Bytes of that message to come."""
         self.charged = 0
         """Bytes of that message in the budget."""
-        self.reserved = False
-        """The charge is a reservation of the whole message."""
+        self.permitted = STREAM_WINDOW
+        """Bytes of a message that may arrive without a further step of the budget."""
         self.waiting = False
-        """The stream waits for that reservation."""
+        """The stream waits for that step."""
         self.kept = 0
         """Bytes of complete messages that their handler has not finished, in the budget."""
         self.paused = False
@@ -107,6 +107,16 @@ class Stream:
         """Bytes of the queue, in the budget."""
         self.trailers: bytes | None = None
         """Their block, once the server has ended the stream and only the queue is left."""
+
+    @property
+    def arrived(self) -> int:
+        """Bytes of the unfinished message so far, its prefix included; 0 without one."""
+        return 0 if self.part is None else self.part.getbuffer().nbytes + PREFIX.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the unfinished message, its prefix included; 0 without one."""
+        return self.arrived + self.missing
 
     def read(self, data: bytes, at: int, stop: int, most: int) -> list[bytes]:
         """Return the messages that are complete with `data[at:stop]`, the next piece of the stream's DATA.

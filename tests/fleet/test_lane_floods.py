@@ -43,7 +43,7 @@ _MOST_BYTES = 2_000_000
 def test_flood_ends_or_costs_nothing(name: str) -> None:
     """Another connection with the same budget goes on."""
     flood = floods()[name]
-    budget = Budget(2 * _MESSAGE_BYTES, _MESSAGE_BYTES, spare_bytes=_MESSAGE_BYTES)
+    budget = Budget(2 * _MESSAGE_BYTES, _MESSAGE_BYTES, unfinished_bytes=_MESSAGE_BYTES)
     hostile, honest = (Client(Limits(streams=_STREAMS, message_bytes=_MESSAGE_BYTES), budget) for _ in "ab")
     hostile.handshake(*flood.first)
     hostile.send(flood.opening)
@@ -71,7 +71,7 @@ def test_flood_ends_or_costs_nothing(name: str) -> None:
     assert honest.messages(1) == [content]
     assert honest.status(1) == "0"
     hostile.lose()
-    assert (budget.reserved, budget.unfinished, budget.unread, budget.waiting) == (0, 0, 0, 0)
+    assert (budget.permitted, budget.unfinished, budget.unread, budget.waiting) == (0, 0, 0, 0)
 
 
 def stir(budget: Budget, *clients: Client) -> None:

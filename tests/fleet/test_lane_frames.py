@@ -175,7 +175,7 @@ def test_a_second_call_ends_the_wait_of_a_drain() -> None:
 def test_a_lost_connection_ends_its_streams() -> None:
     client = Client()
     client.sends(request(3), request(5) + data(5, prefixed(bytes(9))[:8]))
-    assert client.budget.unfinished == 9
+    assert client.budget.unfinished == 8
     assert [event.reason for event in client.connection.lost()] == ["lost", "lost"]  # type: ignore[union-attr]
     assert client.budget.unfinished == 0
     assert client.connection.lost() == []
