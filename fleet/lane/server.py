@@ -24,13 +24,14 @@ from fleet.lane.connection import Connection, Ended, HalfClosed, Message, Opened
 from fleet.lane.health import DEADLINE_EXCEEDED, Health
 from fleet.lane.limits import Limits
 from fleet.lane.timeouts import Timeouts
+from fleet.lane.turns import Turns
 from fleet.service.credentials import http_server
 from fleet.service.descriptors import grpc_connections
 from fleet.service.gate import CONNECTION_SECONDS, HEALTH, allowed_roles
 from fleet.service.listening import Listener
 from fleet.service.opening import CROWDED, FIRST_MESSAGE_SECONDS, too_silent
 from fleet.service.serving import HANDSHAKE_SECONDS, MAX_MESSAGE_BYTES
-from fleet.service.turns import Turns
+from fleet.service.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
     import ssl
@@ -61,8 +62,10 @@ _PROBES: Final = 3
 """Of keep-alive, within `connections.ping_timeout_seconds`: one may be lost."""
 _MOST_KEEP_ALIVE_SECONDS: Final = 32_767
 """Of a quiet connection before its first probe: Linux permits no more."""
-_PIECE_BYTES: Final = 16_384
-"""Read between two looks at the clock: at most 1,800 frames."""
+_FEWEST_PIECE_BYTES: Final = 1024
+_MOST_PIECE_BYTES: Final = 16_384
+"""Read between two looks at the clock. A connection begins with the fewest, and gets more while its frames
+are cheap: 1,024 bytes are at most 113 frames."""
 _EVENTS_AT_ONCE: Final = 16
 """Handled between two looks at the clock; a request is two events."""
 _FULL: Final = "full"
@@ -127,7 +130,7 @@ class LaneServer:
         self.first_messages: Timeouts[tuple[_Link, int]] = Timeouts(FIRST_MESSAGE_SECONDS, _end_silent)
         """Calls without a first message."""
         self._relief: asyncio.TimerHandle | None = None
-        self.turns = Turns(time.monotonic)
+        self.turns = Turns(time.thread_time, lambda step: asyncio.get_running_loop().call_soon(step))
         self._quiet_until: dict[tuple[str, str], float] = {}
         """By what ends and its cause: until when no further line names it."""
         if metrics is not None:
@@ -224,7 +227,7 @@ class LaneServer:
                 return None
         return method(call)
 
-    def settle(self, link: _Link) -> None:
+    def write_out(self, link: _Link) -> None:
         """Write what a call of a connection's method has caused, there and on other links."""
         link.flush()
         idle = not link.connection.streams
@@ -236,9 +239,9 @@ class LaneServer:
             else:
                 self._idle.pop(link, None)
         if self.budget.stirred or self.budget.waiting or self._relief is not None:
-            self._settle_others()
+            self._write_others()
 
-    def _settle_others(self) -> None:
+    def _write_others(self) -> None:
         budget = self.budget
         while budget.stirred:
             link = self._links.get(budget.stirred.pop())
@@ -254,7 +257,7 @@ class LaneServer:
     def _relieve(self) -> None:
         self._relief = None
         self.budget.relieve()
-        self._settle_others()
+        self._write_others()
 
     def add_silent(self, call: tuple[_Link, int]) -> None:
         """Give a call's first message its time; the oldest call may have to end for that."""
@@ -318,18 +321,18 @@ class _Call:
 
     def answer(self, *fields: tuple[bytes, bytes]) -> None:
         self.link.connection.answer(self._stream, fields)
-        self.link.touched()
+        self.link.write_out()
 
     def keep(self, size: int) -> None:
         self.link.connection.keep(self._stream, size)
 
     def free(self, size: int) -> None:
         self.link.connection.free(self._stream, size)
-        self.link.touched()
+        self.link.write_out()
 
     def write(self, *messages: bytes) -> None:
         self.link.connection.send(self._stream, *messages)
-        self.link.touched()
+        self.link.write_out()
 
     def end(self, status: int = 0, text: str = "") -> None:
         self.link.end(self._stream, status, text)
@@ -339,7 +342,7 @@ class _Call:
 
     def resume_reading(self) -> None:
         self.link.connection.resume(self._stream)
-        self.link.touched()
+        self.link.write_out()
 
 
 class _Link(asyncio.Protocol):
@@ -368,9 +371,14 @@ class _Link(asyncio.Protocol):
         """Causes not to read: `_FULL`, `_BEHIND`."""
         self._data: deque[bytes] = deque()
         """Not read yet."""
+        self._at = 0
+        """Bytes of the first that are."""
+        self._piece_bytes = _FEWEST_PIECE_BYTES
+        self.used = server.turns.start
         self._events: deque[Event] = deque()
         """Not handled yet."""
-        self._catching_up: asyncio.Task[None] | None = None
+        self._in_turn = False
+        """What is behind waits for its turns."""
         self.lost = False
 
     def begin(self, context: ssl.SSLContext | None) -> None:
@@ -412,12 +420,9 @@ class _Link(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= _PIECE_BYTES:
-            self._data.append(data)
-        else:
-            self._data.extend(data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
+        self._data.append(data)
         self._work()
-        self._server.settle(self)
+        self._server.write_out(self)
 
     def connection_lost(self, _error: BaseException | None) -> None:
         self._transport = None
@@ -429,11 +434,12 @@ class _Link(asyncio.Protocol):
         # A call whose end the connection has already reported may be among them: the first report counts.
         self._events.extend(Ended(stream, "lost") for stream in self._calls)
         self._work()
-        self._server.settle(self)
+        self._server.write_out(self)
 
     def _drop(self) -> None:
         """Drop what is unread and not handled, apart from the ends of calls: handlers need them."""
         self._data.clear()
+        self._at = 0
         self._events = deque(event for event in self._events if isinstance(event, Ended))
 
     def pause_writing(self) -> None:
@@ -441,7 +447,7 @@ class _Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.resume(_FULL)
-        self._server.settle(self)
+        self._server.write_out(self)
 
     def pause(self, cause: str) -> None:
         """Read nothing until each cause is resumed."""
@@ -463,43 +469,36 @@ class _Link(asyncio.Protocol):
         self._work()
 
     def _work(self) -> None:
-        """Read and handle at once, or by turns with other links, and this link is not read meanwhile.
+        """Read and handle at once, or in turns with other links, and this link is not read meanwhile.
 
         One pass of uvloop may read megabytes of a connection: thousands of streams, or a flood of frames.
         """
-        if self._catching_up is not None:
+        if self._in_turn:
             return
-        turns = self._server.turns
-        while self._behind and turns.free:
-            turns.run_now(self._work_piece)
-        if self._behind:
+        if self._server.turns.work(self):
+            self._in_turn = True
             self.pause(_BEHIND)
-            self._catching_up = asyncio.create_task(self._catch_up())
         elif self.lost:
             self._server.forget(self)
 
     @property
-    def _behind(self) -> bool:
+    def behind(self) -> bool:
         return bool(self._events or self._data)
 
-    async def _catch_up(self) -> None:
-        while self._behind:
-            try:
-                await self._server.turns.run(self._work_piece)
-                self._server.settle(self)
-            except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
-                self._fail(error)
-        self._catching_up = None
-        self.resume(_BEHIND)
-        if self.lost:
+    def after_turn(self) -> None:
+        if not self.behind:
+            self._in_turn = False
+            self.resume(_BEHIND)
+        self._server.write_out(self)
+        if self.lost and not self._in_turn:
             self._server.forget(self)
 
-    def _work_piece(self) -> None:
+    def work_piece(self) -> None:
         """Handle some events, after the next bytes if there are none. The edge for faults of ours."""
         self._reacting = True
         try:
             if not self._events:
-                self._events.extend(self.connection.receive(self._data.popleft()))
+                self._read_piece()
             for _ in range(min(_EVENTS_AT_ONCE, len(self._events))):
                 event = self._events.popleft()
                 self._guard(event.stream, self._handle, event)
@@ -507,6 +506,21 @@ class _Link(asyncio.Protocol):
             self._fail(error)
         finally:
             self._reacting = False
+
+    def _read_piece(self) -> None:
+        """Read the next bytes: few where frames are dear, such as header blocks that need decoding."""
+        data, size = self._data[0], self._piece_bytes
+        piece = data[self._at : self._at + size]
+        self._at += size
+        if self._at >= len(data):
+            self._data.popleft()
+            self._at = 0
+        began = time.monotonic()
+        self._events.extend(self.connection.receive(piece))
+        if time.monotonic() - began > SLICE_SECONDS / 2:
+            self._piece_bytes = max(size // 2, _FEWEST_PIECE_BYTES)
+        elif len(piece) == size:
+            self._piece_bytes = min(2 * size, _MOST_PIECE_BYTES)
 
     def _fail(self, error: Exception) -> None:
         self._server.count_end("fault", error)
@@ -573,7 +587,7 @@ class _Link(asyncio.Protocol):
     def _late(self, stream: int) -> None:
         self.connection.end(stream, DEADLINE_EXCEEDED, "the deadline is over")
         self._guard(stream, self._finish, Ended(stream, "deadline"))
-        self.touched()
+        self.write_out()
 
     def sending(self, stream: int) -> asyncio.Future[None] | None:
         """Return what is done once a call's messages no longer wait for the client."""
@@ -594,12 +608,12 @@ class _Link(asyncio.Protocol):
         if stream in self._calls:
             self._forget(stream)
             self.connection.end(stream, status, text)
-            self.touched()
+            self.write_out()
 
-    def touched(self) -> None:
+    def write_out(self) -> None:
         """Write, unless that follows once all events are handled."""
         if not self._reacting:
-            self._server.settle(self)
+            self._server.write_out(self)
 
     def _renew(self) -> None:
         """Have the client open another connection."""
@@ -611,10 +625,16 @@ class _Link(asyncio.Protocol):
     def go_away(self) -> None:
         """Ask the client to leave; the second time without the streams that are on their way."""
         self.connection.go_away()
-        self._server.settle(self)
+        self._server.write_out(self)
 
     def flush(self) -> None:
-        """Write as much as the transport takes."""
+        """Write as much as the transport takes. The edge for faults of ours."""
+        try:
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - counted and logged by its place: it costs one connection
+            self._fail(error)
+
+    def _flush(self) -> None:
         transport, connection = self._transport, self.connection
         if transport is None or transport.is_closing():
             return
