@@ -98,7 +98,12 @@ def floods(path: str = PATH) -> dict[str, Flood]:
         "long_header_blocks": Flood(
             _each(lambda number: frame(HEADERS, END_HEADERS, number, bytes(BLOCK_BYTES + 1)))
         ),
-        "oversized_heads": Flood(_each(lambda number: frame(HEADERS, 0, number, b"", length=FRAME_BYTES))),
+        "oversized_heads": Flood(
+            _each(lambda number: frame(HEADERS, 0, number, b"", length=FRAME_BYTES)), None
+        ),
+        "dear_header_blocks": Flood(
+            _each(lambda number: wire.headers(number, request, after=b"\x00\x01a\x01b" * 400)), None
+        ),
         "unknown_frames": Flood(forever(frame(0x16, 0, 0, bytes(999))), None),
         "goaways": Flood(forever(frame(GOAWAY, 0, 0, bytes(999))), None),
         "refused_streams": Flood(_each(call), None),

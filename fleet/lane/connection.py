@@ -65,7 +65,7 @@ from fleet.lane.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
 )
-from fleet.lane.headers import BlockError, BlockReader, MalformedError
+from fleet.lane.headers import BlockError, BlockReader, LargeListError, MalformedError
 from fleet.lane.limits import STREAM_WINDOW
 from fleet.lane.outgoing import Outgoing
 from fleet.lane.stream import RefusedError, Stream
@@ -89,6 +89,8 @@ _SETTINGS_ACK: Final = frames.frame(SETTINGS, ACK, 0)
 _DRAIN_PING: Final = b"draining"
 _MOST_BUFFERED: Final = limits.BLOCK_BYTES + 261
 """Largest frame that is buffered before it is read: a header block with padding and priority fields."""
+_LARGE_BLOCK: Final = bytes(limits.BLOCK_BYTES + 1)
+"""In the place of one that is too large."""
 
 
 class Opened(NamedTuple):
@@ -384,7 +386,7 @@ class Connection:
                 if stop <= end:
                     _READERS.get(kind, _ignore)(self, flags, number, data[start:stop])
                 else:
-                    stop = self._incomplete(kind, number, length, data, start)
+                    stop = self._incomplete(kind, flags, number, length, data, start)
             if stop < start:
                 break  # The rest is unread.
             at = stop
@@ -408,16 +410,23 @@ class Connection:
         self.started = True
         return len(PREFACE)
 
-    def _incomplete(self, kind: int, number: int, length: int, data: bytes, start: int) -> int:
-        """Begin a frame whose end is missing; return where its unread bytes begin."""
+    def _incomplete(self, kind: int, flags: int, number: int, length: int, data: bytes, start: int) -> int:
+        """Begin a frame whose end is missing; return where its unread bytes begin.
+
+        The bytes of a header block that is too large are not kept.
+        """
         if kind == GOAWAY:
             _check_goaway(number, length)
         if kind == GOAWAY or kind not in _READERS:
             self._frame = None, length, 0, 0
             return self._continue(data, start)
-        if length > _MOST_BUFFERED:
+        if length <= _MOST_BUFFERED:
+            return start - HEAD_BYTES
+        if kind not in (HEADERS, CONTINUATION):
             raise _Fault(ENHANCE_YOUR_CALM, "a frame that is too large for its type")
-        return start - HEAD_BYTES
+        _READERS[kind](self, flags & ~(PADDED | PRIORITY_FIELDS), number, _LARGE_BLOCK)
+        self._frame = None, length, 0, 0
+        return self._continue(data, start)
 
     # DATA.
 
@@ -556,20 +565,18 @@ class Connection:
         block = payload[at : len(payload) - padding]
         if not number:
             raise _Fault(PROTOCOL_ERROR, "HEADERS without a stream")
-        if len(block) > limits.BLOCK_BYTES:
-            raise _Fault(ENHANCE_YOUR_CALM, "a header block that is too large")
         if flags & END_HEADERS:
             self._whole_block(number, flags, block)
         else:
-            self._block = number, flags, [block]
+            self._block = number, flags, [block[: limits.BLOCK_BYTES + 1]]
 
     def _continuation(self, flags: int, number: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != number:
             raise _Fault(PROTOCOL_ERROR, "CONTINUATION without its HEADERS")
         _, first_flags, parts = self._block
-        parts.append(payload)
-        if len(parts) > limits.CONTINUATIONS or sum(map(len, parts)) > limits.BLOCK_BYTES:
-            raise _Fault(ENHANCE_YOUR_CALM, "a header block that is too large")
+        parts.append(payload[: limits.BLOCK_BYTES + 1 - sum(map(len, parts))])
+        if len(parts) > limits.CONTINUATIONS:
+            raise _Fault(ENHANCE_YOUR_CALM, "a header block in too many frames")
         if flags & END_HEADERS:
             self._block = None
             self._whole_block(number, first_flags, b"".join(parts))
@@ -583,7 +590,7 @@ class Connection:
             headers.check(self._reader.fields(block))
         except BlockError as error:
             raise _Fault(COMPRESSION_ERROR, str(error)) from None
-        except MalformedError:
+        except (MalformedError, LargeListError):
             flags = 0
         if stream.half_closed:
             self._fault(stream, STREAM_CLOSED)

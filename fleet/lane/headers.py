@@ -12,7 +12,7 @@ import re
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote_from_bytes
 
-from hpack import Decoder, HPACKError
+from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from fleet.lane import limits
 
@@ -54,6 +54,10 @@ class MalformedError(Exception):
 
 class BlockError(Exception):
     """A header block cannot be decoded: a fault of its connection."""
+
+
+class LargeListError(Exception):
+    """A header list is larger than announced: a fault of its stream, as no later block depends on it."""
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -102,6 +106,9 @@ def _http(code: bytes) -> bytes:
     return b"\x08" + _string(code)  # `:status`, index 8, without indexing.
 
 
+_TOO_LARGE: Final = Request("", None, (), refusal=_http(b"431"))
+
+
 def request_of(fields: Headers) -> Request:
     """Check a request's header list.
 
@@ -129,9 +136,7 @@ def request_of(fields: Headers) -> Request:
     if length is not None and not re.fullmatch(rb"[0-9]{1,18}", length):
         raise MalformedError
     kind = _first(headers, b"content-type") or b""
-    if sum(len(name) + len(value) + 32 for name, value in fields) > limits.HEADER_LIST_BYTES:
-        refusal = _http(b"431")
-    elif pseudo[b":method"] != b"POST":
+    if pseudo[b":method"] != b"POST":
         refusal = _http(b"405")
     elif not kind.startswith(GRPC_TYPE) or kind[len(GRPC_TYPE) :][:1] not in (b"", b"+", b";"):
         refusal = _http(b"415")
@@ -170,8 +175,7 @@ class BlockReader:
     __slots__ = ("_decoder", "_fields", "_requests", "_without_table")
 
     def __init__(self) -> None:
-        # The library ends a list above its limit in the middle of a block, which costs the connection.
-        self._decoder = Decoder(max_header_list_size=2 * limits.HEADER_LIST_BYTES)
+        self._decoder = Decoder(max_header_list_size=limits.HEADER_LIST_BYTES)
         self._without_table = False
         self._requests: dict[bytes, Request] = {}
         self._fields: dict[bytes, tuple[bytes, bytes]] = {}
@@ -190,7 +194,10 @@ class BlockReader:
         """
         request = self._requests.get(block)
         if request is None:
-            request = request_of(self.fields(block))
+            try:
+                request = request_of(self.fields(block))
+            except LargeListError:
+                return _TOO_LARGE
             self._keep(self._requests, block, request)
         return request
 
@@ -199,7 +206,10 @@ class BlockReader:
 
         Raises:
             BlockError: it cannot be decoded.
+            LargeListError: its list is too large.
         """
+        if len(block) > limits.BLOCK_BYTES:
+            raise self._too_large()
         updates = 0
         while updates < len(block) and block[updates] & 0xE0 == _SIZE_UPDATE:
             updates += 1
@@ -219,8 +229,15 @@ class BlockReader:
     def _decode(self, block: bytes) -> Headers:
         try:
             return tuple((bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True))
+        except OversizedHeaderListError as error:
+            raise self._too_large() from error
         except HPACKError as error:
             raise BlockError(type(error).__name__) from error
+
+    def _too_large(self) -> BlockError | LargeListError:
+        """Without a table, no block depends on one that is decoded in part."""
+        text = "a header list that is too large, before the settings are acknowledged"
+        return LargeListError() if self._without_table else BlockError(text)
 
     def _keep(self, table: dict[bytes, _T], block: bytes, value: _T) -> None:
         """Remember what equal bytes mean, in place of the oldest."""

@@ -19,10 +19,11 @@ WINDOW_BATCH: Final = 0x1000_0000
 """The connection's window is renewed after this many bytes."""
 FRAME_BYTES: Final = 1024 * 1024
 """Largest frame, announced. Payloads of DATA go into their message as they arrive, so it costs no memory."""
-BLOCK_BYTES: Final = 64 * 1024
-"""Largest header block in HEADERS and CONTINUATION: the memory of one block for each connection."""
-HEADER_LIST_BYTES: Final = 64 * 1024
-"""Largest decoded header list (RFC 9113, 6.5.2), announced; more is answered by status 431."""
+HEADER_LIST_BYTES: Final = 16 * 1024
+"""Largest decoded header list (RFC 9113, 6.5.2), announced, as grpcio's; more is answered by status 431."""
+BLOCK_BYTES: Final = HEADER_LIST_BYTES
+"""Largest header block in HEADERS and CONTINUATION: the memory of one block for each connection. The list of
+a longer one is larger than its limit, so that it needs no decoding."""
 CONTINUATIONS: Final = 64
 """CONTINUATION frames of one header block. Honest clients fill each one."""
 CACHED_BLOCKS: Final = 64

@@ -11,7 +11,7 @@ from fleet.lane import frames as h2
 from fleet.lane.budget import Budget
 from fleet.lane.connection import Connection, Opened
 from fleet.lane.headers import literal
-from fleet.lane.limits import CACHED_BLOCKS, HEADER_LIST_BYTES, Limits
+from fleet.lane.limits import CACHED_BLOCKS, FRAME_BYTES, HEADER_LIST_BYTES, Limits
 from tests.fleet.lane_client import PATH, REQUEST, Client, block, data, message, prefixed, request
 
 GRPC = ":status=200 content-type=application/grpc"
@@ -240,3 +240,17 @@ def test_a_table_must_be_empty_behind_the_acknowledgement(before: bool) -> None:
     connection.receive(h2.frame(h2.HEADERS, h2.END_HEADERS, 3, block(*REQUEST)))
     assert connection.closing
     assert connection.take()[-4:] == h2.COMPRESSION_ERROR.to_bytes(4)
+
+
+@pytest.mark.parametrize("cut", [FRAME_BYTES, 16_384])
+@pytest.mark.parametrize("value", ["y" * 100_000, "~" * 16_300])
+def test_a_large_header_list_costs_one_stream(value: str, cut: int) -> None:
+    """In one frame or several, and whatever the form of its bytes."""
+    client, fields = Client(), block(*REQUEST, ("x", value))
+    first, *more = [fields[at : at + cut] for at in range(0, len(fields), cut)]
+    sent = h2.frame(h2.HEADERS, 0 if more else h2.END_HEADERS, 3, first)
+    for number, part in enumerate(more, 1):
+        sent += h2.frame(h2.CONTINUATION, h2.END_HEADERS if number == len(more) else 0, 3, part)
+    sent += request(5)
+    assert client.sends(*(sent[at : at + 9_000] for at in range(0, len(sent), 9_000))) == ["opened 5"]
+    assert client.reads() == ["HEADERS 3 :status=431 END", "RST_STREAM 3 NO_ERROR"]
