@@ -77,18 +77,26 @@ class ExtProcService:
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
 
-        Streams before their first message or the end of a body have `grace_seconds` to get there.
+        Streams before their first message or the end of a body have `grace_seconds` to get there. One that
+        answers a message by then ends behind that answer, which waits for other work or workers for
+        `LAST_SECONDS` at most.
         """
         self.closing = True
         for handler in tuple(self._open):
             if handler.begun and handler.waits and handler.may_leave:
                 self._leave(handler)
+        await self._emptied(grace_seconds)
+        for handler in tuple(self._open):
+            self._leave(handler)
+        await self._emptied(LAST_SECONDS)
+        for handler in tuple(self._open):
+            handler.end()
+
+    async def _emptied(self, seconds: float) -> None:
         self._empty.clear()
         if self._open:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), grace_seconds)
-        for handler in tuple(self._open):
-            self._leave(handler)
+                await asyncio.wait_for(self._empty.wait(), seconds)
 
     def _leave(self, handler: ProcessHandler) -> None:
         with self.processor.faults:  # One costs no other stream its end.
@@ -102,7 +110,17 @@ class ProcessHandler:
     behind it wait then too.
     """
 
-    __slots__ = ("_call", "_half_closed", "_over", "_queue", "_request", "_service", "_step", "begun")
+    __slots__ = (
+        "_call",
+        "_half_closed",
+        "_leaves",
+        "_over",
+        "_queue",
+        "_request",
+        "_service",
+        "_step",
+        "begun",
+    )
 
     def __init__(self, service: ExtProcService, call: Call) -> None:
         self._service = service
@@ -111,7 +129,7 @@ class ProcessHandler:
         self._step: asyncio.Task[None] | None = None
         self._queue: deque[bytes] | None = None
         """Messages that have arrived during the step."""
-        self._half_closed = self._over = False
+        self._half_closed = self._over = self._leaves = False
         self.begun = False
         """Whether a message has come; the first one may have pieces of a body behind it."""
 
@@ -150,12 +168,12 @@ class ProcessHandler:
         """No further message comes."""
         self._half_closed = True
         if self._step is None:
-            self._end()
+            self.end()
 
     def silent(self) -> None:
         """End the stream if no message has come."""
         if not self.begun:
-            self._end()
+            self.end()
 
     def ended(self, reason: str) -> None:
         """The stream is over."""
@@ -164,10 +182,11 @@ class ProcessHandler:
         self._close()
 
     def leave(self) -> None:
-        """End the stream, with what has been buffered of its body."""
-        if self._step is None:
+        """End the stream, with what has been buffered of its body: behind the answer that is being made."""
+        self._leaves = True
+        if self._step is None and not self._over:
             self._write(self._request.leave_early())
-        self._end()
+            self.end()
 
     async def settled(self) -> None:
         """Return once all messages so far are answered."""
@@ -202,15 +221,17 @@ class ProcessHandler:
             self._fail(error)
         finally:
             self._step = None
-        if self._half_closed:
-            self._end()
+        if self._leaves:
+            self.leave()
+        elif self._half_closed:
+            self.end()
         elif not self._over:
             self._call.resume_reading()
 
     def _answer(self, replies: list[bytes]) -> None:
         self._write(replies)
         if self._service.closing and self._request.may_leave:
-            self._end()
+            self.end()
 
     def _write(self, replies: list[bytes]) -> None:
         if replies:
@@ -228,9 +249,10 @@ class ProcessHandler:
             self._write(self._request.leave_early())
         else:
             processor.faults.note(error)
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the stream with OK, as it is."""
         if not self._over:
             self._close()
             self._call.end()

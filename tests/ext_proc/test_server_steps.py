@@ -16,7 +16,7 @@ from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 LARGE = chat("word " * 40_000)
 
@@ -154,6 +154,25 @@ async def test_fault_in_leaving_ends_with_ok(monkeypatch: pytest.MonkeyPatch) ->
     await service.close(0.0)
     assert call.did[-1] == "end 0"
     assert stage.service.streams == 0
+
+
+async def test_close_waits_for_a_message_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the pieces of its body would be lost, which Envoy no longer has."""
+    service, handler, call = opened(Stage(sample_ratio=0.0))
+    headers, large, _ = in_duplex()
+
+    async def in_turn(piece: Callable[[], Any]) -> Any:
+        while not handler._leaves:
+            await asyncio.sleep(0.001)
+        return piece()
+
+    monkeypatch.setattr(service.turns, "run", in_turn)
+    handler.message(headers)
+    spend_turn(service)
+    handler.message(large)
+    await service.close(0.0)
+    assert call.did[:2] == ["request_headers", "request_body"]
+    assert call.did[-1] == "end 0"
 
 
 async def test_message_behind_the_end_is_dropped() -> None:
