@@ -46,6 +46,7 @@ BENCHES: Final = {
     "request_cpu": "CPU of a request in ext_proc behind the real Envoy, next to a bare gRPC server",
     "own_work": "CPU of ext_proc's own work on one request, in parts, without a transport",
     "lane": "ext_proc by transport behind the real Envoy, next to a bare gRPC server; memory, idle wake-ups",
+    "lane_core": "CPU of a request in the lane's core without a socket, next to hyper-h2 on the same bytes",
     "peers": "Envoy with Warmroute next to other routers for LLM requests: latency, CPU, faulty engines",
     "engine_model": "the simulated engine against measured vLLM, on rows that its constants do not come from",
     "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",
