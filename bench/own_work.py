@@ -75,7 +75,7 @@ PARTS: Final = {
     "pick": (Director, "pick"),
     "reply": (Exchange, "resume"),
     "book": (Director, "book"),
-    "settle": (RequestStream, "_settle"),
+    "settle": (RequestStream, "settle"),
     "close": (RequestStream, "close"),
 }
 _SETTINGS: Final = """
