@@ -79,7 +79,7 @@ class ExtProcService:
     def settle_later(self) -> None:
         """Settle the pending decision once its replies are written.
 
-        uvloop writes what a pass has caused at the end of that pass, and calls this at the begin of the next.
+        The lane writes behind the last message of a pass of the loop, and this runs in the next pass.
         """
         if self.processor.pending is not None and not self._settling:
             self._settling = True

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _MANY: Final = 24
 """Holders from which on naming them all at once is cheaper than bit by bit."""
 _DIGITS_TO_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
-_AT_ONCE: Final = 96
-"""Blocks from which on changing them in arrays is faster than one by one."""
+_AT_ONCE: Final = 256
+"""Blocks from which on changing them in arrays is faster than one by one, between other work of requests."""
 _FEW: Final = 16
 """Holders of a level that are set fastest one after the other."""
 _MOST_MASKS: Final = 128
@@ -297,14 +297,15 @@ class PrefixIndex:
             new = hashes.size
         else:
             # An endpoint that holds a block holds all before it.
-            for block in reversed(chain):
-                key = block if block >= RESERVED else key_of(block)
-                if old := table.claim(key, alone):
-                    if (mask := masks[old]) & bit:
-                        break
-                    number = sets.number(mask | bit)
-                    table.put(key, number)
-                    sets.move(old, number, 1)
+            blocks = reversed(chain)
+            while True:
+                count, key = table.claim_new(blocks, alone)
+                new += count
+                if not key or (mask := masks[old := table.get(key)]) & bit:
+                    break
+                number = sets.number(mask | bit)
+                table.put(key, number)
+                sets.move(old, number, 1)
                 new += 1
         sets.move(0, alone, len(table) - before)
         return new

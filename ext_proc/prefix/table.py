@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -144,6 +144,35 @@ class BlockTable:
         if self._used_view[slab] > self._most:
             self._make_room(slab, 0)
         return 0
+
+    def claim_new(self, blocks: Iterable[int], value: int) -> tuple[int, int]:
+        """Set the value of the keys of hashes in turn, up to the first that is there, which it keeps.
+
+        Return how many were new, and the key that was there; 0: all were new.
+        """
+        new, home, mask, most, view = 0, self._home, self._mask, self._most, self._keys_view
+        bases, multiplier, shift, values = self._bases, self._multiplier, self._shift, self._values_view
+        for block in blocks:
+            key = block if block >= RESERVED else key_of(block)
+            mixed = key * multiplier & _64_BITS
+            base = bases[mixed >> shift]
+            slot = base + (mixed & home)
+            while (stored := view[slot]) > _GONE and stored != key:
+                slot = base + (slot + 1 & mask)
+            if stored:
+                # `claim` puts it into the slot of a deleted entry, so the table does not grow.
+                if stored == key or self.claim(key, value):
+                    return new, key
+            else:
+                view[slot], values[slot] = key, value
+                self._count += 1
+                slab = base >> self._bits
+                self._used_view[slab] += 1
+                if self._used_view[slab] > most:
+                    self._make_room(slab, 0)
+                    bases, shift, view, values = self._bases, self._shift, self._keys_view, self._values_view
+            new += 1
+        return new, 0
 
     def remove(self, key: int) -> None:
         """Drop a key; nothing happens when it is not there."""

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from ext_proc.prefix.table import BlockTable
+from ext_proc.prefix.table import BlockTable, key_of
 
 
 def array(keys: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -51,6 +51,31 @@ def test_it_holds_what_a_dict_holds(slab_bits: int, first_slabs: int, hashes: st
     assert {key: table.get(key) for key in candidates} == {key: plain.get(key, 0) for key in candidates}
     slots, keys = table.live()
     assert dict(zip(keys.tolist(), table.values_at(slots).tolist(), strict=True)) == plain
+
+
+@pytest.mark.parametrize("slab_bits", [4, 7])
+def test_new_keys_are_claimed_up_to_the_first_old_one(slab_bits: int) -> None:
+    draw = random.Random(slab_bits)
+    candidates = [draw.getrandbits(64) | 2 for _ in range(2000)]
+    table, plain = BlockTable(slab_bits), dict[int, int]()
+    for _ in range(400):
+        some = draw.sample(candidates, draw.randrange(40))
+        there = [key in plain for key in some]
+        count = there.index(True) if any(there) else len(some)
+        assert table.claim_new(iter(some), 9) == (count, some[count] if any(there) else 0)
+        plain.update(dict.fromkeys(some[:count], 9))
+        for key in draw.sample(candidates, draw.randrange(60)):
+            table.remove(key)
+            plain.pop(key, None)
+        assert len(table) == len(plain)
+    assert {key: table.get(key) for key in candidates} == {key: plain.get(key, 0) for key in candidates}
+
+
+def test_claimed_hashes_that_mark_slots_are_shifted() -> None:
+    table = BlockTable(4)
+    assert table.claim_new([0, 1, 5], 3) == (3, 0)
+    assert table.claim_new([7, 1], 4) == (1, key_of(1))
+    assert [table.get(key) for key in (key_of(0), key_of(1), 5, 7)] == [3, 3, 3, 4]
 
 
 def test_deleted_entries_do_not_make_it_grow() -> None:
