@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from bench.peer import answer_all
 from bench.xds_fleet import Fleet, names_by_type, resident_bytes
 from fleet.lane.context import Services
+from fleet.lane.metrics import LaneMetrics
 from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import lane_server
 from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
@@ -57,10 +58,12 @@ class ChurnServer:
         self._fleet = Fleet(endpoints)
         self._store = CountingStore()
         self._store.set(self._fleet.snapshot(0))
-        self._service = DiscoveryService(self._store, CollectorRegistry(), _MAX_STREAMS)
+        self._registry = CollectorRegistry()
+        self._service = DiscoveryService(self._store, self._registry, _MAX_STREAMS)
         services = Services()
         self._service.register(services)
-        self._grpc = lane_server("churn", address, services)
+        metrics = LaneMetrics.on(self._registry, "churn")
+        self._grpc = lane_server("churn", address, services, metrics=metrics)
         self._pushing: asyncio.Task[None] | None = None
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
@@ -93,8 +96,12 @@ class ChurnServer:
             "tasks": len(asyncio.all_tasks()),
             "watches": self._store.watches,
             "clients": len(self._service.clients()),
+            "connections": self._connections(),
             "resident_bytes": resident_bytes(os.getpid()),
         }
+
+    def _connections(self) -> float | None:
+        return self._registry.get_sample_value("warmroute_grpc_connections", {"service": "churn"})
 
     async def _push_for_ever(self) -> None:
         number = 0

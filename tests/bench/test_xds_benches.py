@@ -42,18 +42,20 @@ def test_quiet_needs_silence_equal_versions_and_some_pushes(quiet_run: Quiet, un
 
 
 def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, int]:
-    return {"tasks": tasks, "watches": watches, "clients": clients, "resident_bytes": resident}
+    counts = {"tasks": tasks, "watches": watches, "clients": clients, "connections": 0}
+    return {**counts, "resident_bytes": resident}
 
 
-def test_churn_counts_from_idle_and_memory_from_the_warm_up() -> None:
-    warm = stock(6, 0, 0, 50_000_000)
-    result: dict[str, Any] = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
+def test_churn_counts_from_idle_and_memory_from_half_way() -> None:
+    half = stock(6, 0, 0, 50_000_000)
+    result: dict[str, Any] = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "half": half, "end": half}}
     assert all(met(churn_targets(result)).values())
     result["stock"]["end"] = stock(7, 1, 0, 51_000_000)
     assert met(churn_targets(result)) == {
         "tasks_left": False,
         "watches_left": False,
         "clients_left": True,
+        "connections_left": True,
         "memory_bytes_per_cycle": False,
     }
 
@@ -96,6 +98,7 @@ def test_a_small_churn_leaves_no_task_and_no_watch() -> None:
         "tasks_left",
         "watches_left",
         "clients_left",
+        "connections_left",
     }
 
 
