@@ -113,6 +113,34 @@ def test_a_version_that_is_none_of_ours_is_not_kept(xds: SimpleNamespace) -> Non
     assert delta.subscriptions[TYPE_ENDPOINT].returned == {}
 
 
+FULL = {
+    kind: discovery.KINDS[kind](1_900_000)
+    for kind in ("same_name", "empty_names", "locators", "extensions", "error", "node_id")
+}
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_a_request_is_bounded_before_it_is_parsed(
+    xds: SimpleNamespace, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = xds.machine("sotw")
+    monkeypatch.setattr(machine, "decode", lambda _: pytest.fail("it is parsed"))
+    with pytest.raises(PeerError, match="allowed"):
+        machine.receive(FULL[kind])
+
+
+@BOTH
+def test_the_most_names_are_still_taken(xds: SimpleNamespace, variant: str) -> None:
+    names = tuple(f"{number:05d}".ljust(80, "x") for number in range(20_000))
+    request = xds.peer(variant).ask(TYPE_ENDPOINT, names)
+    request.node.extensions.add(name="x" * 200_000)
+    if variant == "delta":
+        request.initial_resource_versions.update(dict.fromkeys(names[:5000], "v"))
+    machine = xds.machine(variant)
+    machine.receive(request.SerializeToString())
+    assert len(machine.subscriptions[TYPE_ENDPOINT].names) == 20_000
+
+
 async def once(message: bytes) -> AsyncIterator[bytes]:
     """Say one thing, and wait."""
     yield message

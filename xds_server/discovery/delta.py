@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
+from fleet.wire_fields import sized
 from xds_server.discovery.client import error_of
 from xds_server.discovery.shared_response import Response, cached_decoder
 from xds_server.discovery.stream_state import StreamState
@@ -16,13 +17,22 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_decode = cached_decoder(discovery_pb2.DeltaDiscoveryRequest.FromString)
+_Request = discovery_pb2.DeltaDiscoveryRequest
+_decode = cached_decoder(_Request.FromString)
 
 
 class Delta(StreamState):
     """`DeltaDiscoveryRequest` in, `DeltaDiscoveryResponse` out."""
 
     name = "delta"
+    name_tags = frozenset(
+        sized(number)
+        for number in (
+            _Request.RESOURCE_NAMES_SUBSCRIBE_FIELD_NUMBER,
+            _Request.RESOURCE_NAMES_UNSUBSCRIBE_FIELD_NUMBER,
+            _Request.INITIAL_RESOURCE_VERSIONS_FIELD_NUMBER,
+        )
+    )
     newest_only = False
 
     @staticmethod

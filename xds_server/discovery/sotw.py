@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
+from fleet.wire_fields import sized
 from xds_server.discovery.client import error_of
 from xds_server.discovery.shared_response import Response, cached_decoder
 from xds_server.discovery.stream_state import StreamState
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_decode = cached_decoder(discovery_pb2.DiscoveryRequest.FromString)
+_Request = discovery_pb2.DiscoveryRequest
+_decode = cached_decoder(_Request.FromString)
 
 
 class Sotw(StreamState):
     """`DiscoveryRequest` in, `DiscoveryResponse` out."""
 
     name = "sotw"
+    name_tags = frozenset({sized(_Request.RESOURCE_NAMES_FIELD_NUMBER)})
     newest_only = True
 
     @staticmethod

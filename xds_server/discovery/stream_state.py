@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.bounds import check_size
 from xds_server.discovery.changes import ABSENT, Changes, Sent
 from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.ordering import ResourceOrdering
@@ -74,6 +75,8 @@ class StreamState(ABC):
     """
 
     name: str
+    name_tags: frozenset[int]
+    """Of the fields of a request that carry resource names."""
     newest_only: bool
     """Whether an answer covers the earlier responses of its type."""
 
@@ -125,6 +128,7 @@ class StreamState(ABC):
         if shared is not None and message == shared.ack:
             return self.subscriptions[TYPE_ENDPOINT].answer(shared.nonce, None)
         try:
+            check_size(message, self.name_tags, self._max_names)
             request = self.decode(message)
         except DecodeError as error:
             raise PeerError("the message is no discovery request") from error
