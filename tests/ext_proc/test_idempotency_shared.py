@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
+from bench.abuse import idempotency as hostile
 from ext_proc.idempotency.shared import SharedClaims
 from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
 from testing.stream_server import running_server, url_of
+from warmroute.demo.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -159,6 +161,21 @@ async def test_frozen_server_costs_at_most_the_timeout(server: Child, worker: Ca
             held.now += 10.0
             await asyncio.sleep(0.01)
     assert told is False
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS)
+async def test_hostile_server_lets_requests_through(worker: Callable[..., Worker], kind: str) -> None:
+    """No answer says that a key is in flight, nor ends the worker, nor keeps it beyond its patience."""
+    address = f"127.0.0.1:{free_ports(1)}"
+    serving = asyncio.create_task(hostile.attack(address, kind, seconds=60.0))
+    client = worker("one", url=SecretStr(f"redis://{address}"), patience_seconds=0.1)
+    for number in range(5):
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            assert await client.flights.claim(f"{number}", number) is not False
+        client.now += 10.0
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
