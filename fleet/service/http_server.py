@@ -2,7 +2,7 @@
 
 A peer that opens connections and sends nothing, or half of a request, takes descriptors and memory before any
 token is checked. So an idle connection has a time limit for its next request, and at the most connections, a
-new one replaces the one that has been idle longest.
+new one replaces the one that has waited longest for a request's body, or otherwise been idle longest.
 
 aiohttp limits each line of a head and the number of its fields, but not the head: 48 fields of 8 KiB are
 390 KB for each of 256 connections. It also parses further heads while a request is handled, and accepts any
@@ -176,6 +176,11 @@ class Connection(asyncio.Protocol):
             self._stage = _Stage.HEAD
             self._go_on(self._read_head)
 
+    @property
+    def lacks_body(self) -> bool:
+        """Whether a request is handled whose body has not arrived whole."""
+        return self._stage is _Stage.BODY and self._body_left > 0
+
     def end(self) -> None:
         """Close it immediately."""
         if self.transport is not None:
@@ -248,7 +253,8 @@ class HttpServer:
         self._most = 0
         self._waiting: dict[Connection, asyncio.TimerHandle] = {}
         """Idle connections and the timers that end them; the first has been idle longest."""
-        self._working: set[Connection] = set()
+        self._working: dict[Connection, None] = {}
+        """Those of requests that are handled, the oldest first."""
         self._turns = asyncio.Lock()
         self._pause_seconds = 0.0
         self._connections: dict[object, Connection] = {}
@@ -281,15 +287,14 @@ class HttpServer:
 
     def forget(self, connection: Connection) -> None:
         """Remove a connection that has ended."""
-        self._working.discard(connection)
+        self._working.pop(connection, None)
         if (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
         self._connections.pop(connection.inner, None)
 
     def _admit(self, context: ssl.SSLContext | None, sock: socket.socket) -> None:
         server = self._runner.server
-        if len(self._waiting) + len(self._working) >= self._most and self._waiting:
-            oldest = next(iter(self._waiting))
+        if len(self._waiting) + len(self._working) >= self._most and (oldest := self._replaced()):
             self.forget(oldest)
             oldest.end()
         if server is None or len(self._waiting) + len(self._working) >= self._most:
@@ -300,6 +305,11 @@ class HttpServer:
         self._connections[connection.inner] = connection
         self._wait(connection, HEAD_SECONDS)
         connection.opening = asyncio.create_task(self._open(connection, sock, context))
+
+    def _replaced(self) -> Connection | None:
+        """Return the connection that makes room for a new one; None: all are at work."""
+        without_body = (connection for connection in self._working if connection.lacks_body)
+        return next(without_body, None) or next(iter(self._waiting), None)
 
     async def _open(
         self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
@@ -317,7 +327,7 @@ class HttpServer:
 
     def _wait(self, connection: Connection, seconds: float) -> None:
         """Limit the time until the next request's head."""
-        self._working.discard(connection)
+        self._working.pop(connection, None)
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(seconds, self._expire, connection)
 
@@ -335,7 +345,7 @@ class HttpServer:
         connection = self._connections.get(request.protocol)
         if connection is not None and (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
-            self._working.add(connection)
+            self._working[connection] = None
         try:
             if request.body_exists and request.content_length is None:
                 response: web.StreamResponse = web.Response(

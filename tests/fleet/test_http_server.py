@@ -231,6 +231,32 @@ async def test_requests_on_one_connection_are_answered_in_turn(door: str) -> Non
     writer.close()
 
 
+async def test_a_connection_without_its_body_makes_room(unused_tcp_port: int) -> None:
+    async def take(request: web.Request) -> web.Response:
+        return web.Response(body=await http_server.body_of(request))
+
+    application = web.Application()
+    application.router.add_post("/", take)
+    application.router.add_get("/healthz", take)
+    server = HttpServer(Access(address := f"127.0.0.1:{unused_tcp_port}"), application)
+    await server.start()
+    try:
+        streams = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(MOST)]
+        for _, writer in streams:
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf")
+        await until(lambda: len(server._working) == MOST)
+        assert await healthy(address)
+        for _, writer in streams[1:]:
+            writer.write(b"whole")
+        for reader, writer in streams[1:]:
+            assert await reader.readuntil(b"halfwhole")
+            writer.close()
+        assert not await streams[0][0].read()
+        streams[0][1].close()
+    finally:
+        await server.stop()
+
+
 async def test_a_body_may_come_in_pieces_and_after_its_head(unused_tcp_port: int) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     action = {"/api/v1/update_weights": changed}
