@@ -207,6 +207,7 @@ def test_missing_names_are_not_kept_with_each_response(xds: SimpleNamespace, var
     assert all(not sent.carried for sent in machine.subscriptions[TYPE_ENDPOINT].unanswered.values())
 
 
+@pytest.mark.io
 @BOTH
 async def test_streams_take_turns(xds: SimpleNamespace, serve: Any, variant: str) -> None:
     running = await serve()
