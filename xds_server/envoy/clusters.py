@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.cluster.v3 import (
@@ -14,10 +16,14 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
     LoadBalancingPolicy,
     LoadBalancingPolicyPolicy,
     OutlierDetection,
+    UpstreamConnectionOptions,
 )
 from envoy_data_plane.envoy.config.core.v3 import (
+    BindConfig,
     HealthCheck,
     HealthCheckGrpcHealthCheck,
+    SocketOption,
+    TcpKeepalive,
 )
 from envoy_data_plane.envoy.config.endpoint.v3 import (
     ClusterLoadAssignment,
@@ -77,6 +83,14 @@ _MAX_EJECTION_SECONDS: Final = 10.0
 _MAX_EJECTED_PERCENT: Final = 50
 _PANIC_PERCENT: Final = 50.0
 
+# A host that vanishes sends nothing, so a stream that waits for tokens would wait for ever. Its connection
+# ends after 20 + 3 * 10 s. The kernel answers these probes, so an engine may compute for minutes.
+_KEEPALIVE_AFTER_SECONDS: Final = 20
+_KEEPALIVE_INTERVAL_SECONDS: Final = 10
+_KEEPALIVE_PROBES: Final = 3
+# There is no probe while a request waits to be acknowledged: Linux repeats it for 15 minutes (RFC 5482).
+_TCP_USER_TIMEOUT: Final = 18
+
 
 def clusters(settings: Settings) -> list[Resource]:
     """Every cluster that the listeners of these settings need."""
@@ -112,8 +126,28 @@ def _pool_cluster(
         health_checks=transport.probing(limits.health_checks(pool)),
         # An endpoint that leaves EDS goes although its probes pass.
         ignore_health_on_host_removal=pool.health_check is not None,
+        upstream_connection_options=UpstreamConnectionOptions(
+            tcp_keepalive=TcpKeepalive(
+                keepalive_time=_KEEPALIVE_AFTER_SECONDS,
+                keepalive_interval=_KEEPALIVE_INTERVAL_SECONDS,
+                keepalive_probes=_KEEPALIVE_PROBES,
+            )
+        ),
+        upstream_bind_config=_unacknowledged(),
         typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, connections))},
     )
+
+
+def _unacknowledged() -> BindConfig | None:
+    """Limit the time in which sent bytes are acknowledged to that of the probes; None: not on Linux.
+
+    Envoy runs where xds_server does, or on Linux. Elsewhere the option fails, and each connection with it.
+    """
+    if sys.platform != "linux":
+        return None
+    most_seconds = _KEEPALIVE_AFTER_SECONDS + _KEEPALIVE_PROBES * _KEEPALIVE_INTERVAL_SECONDS
+    option = SocketOption(level=socket.IPPROTO_TCP, name=_TCP_USER_TIMEOUT, int_value=1000 * most_seconds)
+    return BindConfig(socket_options=[option])
 
 
 def _pick_then_weights() -> LoadBalancingPolicy:
