@@ -12,7 +12,7 @@ from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds
 from fleet.settings.tls import PoolTlsSettings
 from fleet.settings.upgrades import Protocol, RetryStatuses
 
-EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
+EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "tei", "nim", "llama.cpp"]
 """The engine whose metric names an endpoint uses; `auto`: detected by its metrics page."""
 AnyCaseEngineKind = Annotated[
     EngineKind, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name)

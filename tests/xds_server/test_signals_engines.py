@@ -16,7 +16,7 @@ from fleet.settings.pools import EngineKind
 from fleet.signals import SIGNALS
 from xds_server.signals.scrape.engines import ENGINES, reader_of
 from xds_server.signals.scrape.llama_cpp import read_slots
-from xds_server.signals.scrape.reader import AutoReader
+from xds_server.signals.scrape.reader import AutoReader, kind_of
 
 DATA = Path(__file__).parent / "data"
 PAGES = {
@@ -25,6 +25,8 @@ PAGES = {
     "tensorrt-llm": "tensorrt-llm-metrics.txt",
     "triton": "triton-metrics.txt",
     "tgi": "tgi-metrics.txt",
+    "tei": "tei-metrics.txt",
+    "nim": "nim-metrics.txt",
     "llama.cpp": "llama.cpp-metrics.txt",
 }
 ADDRESS = "127.0.0.1:8000"
@@ -196,6 +198,48 @@ def test_tgi() -> None:
     )
 
 
+def test_tei() -> None:
+    numbers = after_work("tei")
+    assert numbers.pop("progress_total") > 0
+    assert numbers == pytest.approx(
+        {
+            "queue_depth": 7,
+            "prompt_tokens_per_second": 1500,
+            "prompt_tokens_mean": 300,
+            "prompt_tokens_variance": 250**2,
+        }
+    )
+
+
+def test_nim_has_vllms_names_without_a_prefix() -> None:
+    numbers = after_work("nim")
+    assert numbers.pop("progress_total") == 2 * (1000 + 100 + 10)
+    assert numbers == pytest.approx(
+        {
+            "memory_used_ratio": 0.97,
+            "queue_depth": 60,
+            "running": 7,
+            "latency_p50_seconds": 0.1,
+            "latency_p99_seconds": 0.1 + 0.9 * 0.98,
+            "prompt_tokens_per_second": 500,
+            "generation_tokens_per_second": 50,
+            "prompt_tokens_mean": 100,
+            "prompt_tokens_variance": 250**2,
+            "generation_tokens_mean": 10,
+            "batch_limit": 256,
+            "first_tokens_total": 20,
+            "first_token_seconds_total": 6,
+        }
+    )
+
+
+@pytest.mark.parametrize("prefix", [b"ray_vllm_", b"ray_vllm:"])
+def test_ray_serves_page_reads_as_vllms(prefix: bytes) -> None:
+    page = re.sub(rb"(?m)^vllm:", prefix, page_of("vllm"))
+    assert kind_of(ENGINES, page) == "vllm"
+    assert after_work("vllm", page) == after_work("vllm")
+
+
 def test_llama_cpp_with_its_slots() -> None:
     """Tokens of idle slots take no place: what they hold is free to be taken."""
     numbers = after_work("llama.cpp", second=SLOTS)
@@ -260,14 +304,17 @@ def test_marks_recognise_a_page_that_reads_without_warning(
     assert not caplog.records
 
 
-def test_tensorrt_llm_1_1_is_recognised_last() -> None:
-    old = (DATA / "tensorrt-llm-1.1-metrics.txt").read_bytes()
-    auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
-    auto.read(old, 0.0)
-    assert auto.kind == "tensorrt-llm"
-    auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
-    auto.read(old + page_of("tgi"), 0.0)
-    assert auto.kind == "tgi"
+@pytest.mark.parametrize(
+    "page",
+    [
+        (DATA / "tensorrt-llm-1.1-metrics.txt").read_bytes(),
+        b"sglang_router_requests_total 1\n",
+        b"vllm:prompt_tokens_total 1\n",
+    ],
+)
+def test_page_without_queue_and_memory_is_of_no_kind(page: bytes) -> None:
+    """Its names are of several kinds, or of a router's."""
+    assert kind_of(ENGINES, page) == ""
 
 
 def test_another_engine_at_an_address_starts_again(caplog: pytest.LogCaptureFixture) -> None:

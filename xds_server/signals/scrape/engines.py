@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from xds_server.signals.scrape.llama_cpp import LLAMA_CPP
 from xds_server.signals.scrape.reader import AutoReader, TableReader
 from xds_server.signals.scrape.sglang import SGLANG
+from xds_server.signals.scrape.tei import TEI
 from xds_server.signals.scrape.tensorrt_llm import TENSORRT_LLM
 from xds_server.signals.scrape.tgi import TGI
 from xds_server.signals.scrape.triton import TRITON
-from xds_server.signals.scrape.vllm import VLLM
+from xds_server.signals.scrape.vllm import NIM, VLLM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +44,11 @@ ENGINES: Final[dict[str, Table]] = {
     "sglang": SGLANG,
     "triton": TRITON,
     "tgi": TGI,
+    "tei": TEI,
     "llama.cpp": LLAMA_CPP,
-    # Last, because its old names have no prefix: a page that is another kind's may have them too.
     "tensorrt-llm": TENSORRT_LLM,
+    # Last, because its names have no prefix: a page that is another kind's may have them too.
+    "nim": NIM,
 }
 """Engine kind to the table of its metrics; kinds are tried in this order where the kind is `auto`."""
 

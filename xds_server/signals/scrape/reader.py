@@ -38,7 +38,7 @@ class TableReader:
         Raises:
             PageError: too many lines of it would be read.
         """
-        self.malformed_lines = self._pages.turn_to(page, now)
+        self.malformed_lines = self._pages.turn_to(self._table.respelt(page), now)
         values = {name: rule.read(self._pages) for name, rule in self._table.fields.items()}
         if self.second_page:
             values.update(self._read_second(second))
@@ -123,10 +123,6 @@ class AutoReader:
 
 
 def kind_of(tables: Mapping[str, Table], page: bytes, before: str = "") -> str:
-    """Return the kind whose marks a page carries, `before` first; empty: none."""
-    for kind in (before, *tables) if before else tables:
-        for mark in tables[kind].marks:
-            text = mark.encode()
-            if page.startswith(text) or b"\n" + text in page:
-                return kind
-    return ""
+    """Return the kind that a page is of, `before` first; empty: none."""
+    kinds = (before, *tables) if before else tables
+    return next((kind for kind in kinds if tables[kind].is_of(page)), "")

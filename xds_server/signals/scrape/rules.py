@@ -8,13 +8,18 @@ makes one number of them, and its name says how. Rules have no state: windows ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from xds_server.signals.scrape.history import Metric, PageHistory
+
+
+_LOAD: Final = ("queue_depth", "memory_used_ratio", "running")
+"""Signals without which a page is not taken for an engine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,15 @@ class Rule:
         """Return what the page lacks of the first way; nothing while one way has all that it reads."""
         lacking = [[each for each in way if not pages.values(each)] for way in self.ways]
         return lacking[0] if all(lacking) else []
+
+
+@dataclass(frozen=True, slots=True)
+class UsualPlace:
+    """Where a kind of engine has its page by default, if not at `/metrics` of its own port."""
+
+    path: str
+    port: int | None = None
+    """None: the engine's own."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +71,37 @@ class Table:
         ValueError: it is not what it should be.
     """
 
+    spellings: tuple[str, ...] = ()
+    """What servers around the engine write for the first of the marks."""
+    usual: UsualPlace | None = None
+    """None: `/metrics` at its own port."""
+
+    def is_of(self, page: bytes) -> bool:
+        """Whether a page has one of the marks, and the kind's memory, queue or running requests."""
+        page = self.respelt(b"\n" + page)
+        return _has_line(page, self.marks) and _has_line(page, self._gauges)
+
+    def respelt(self, page: bytes) -> bytes:
+        """Return the page with the engine's own spelling."""
+        for spelling in self.spellings:
+            if (other := spelling.encode()) in page:
+                page = (b"\n" + page).replace(b"\n" + other, b"\n" + self.marks[0].encode())
+        return page
+
+    @cached_property
+    def _gauges(self) -> tuple[str, ...]:
+        rules = (self.fields[name] for name in _LOAD if name in self.fields)
+        return tuple(name for rule in rules for way in rule.ways for each in way for name in each.names)
+
     @property
     def names(self) -> frozenset[str]:
         """Full names of the samples that are read."""
         metrics = (each for rule in self.fields.values() for way in rule.ways for each in way)
         return frozenset(name for each in metrics for name in each.names)
+
+
+def _has_line(page: bytes, beginnings: Iterable[str]) -> bool:
+    return any(b"\n" + text.encode() in page for text in beginnings)
 
 
 def total(of: Metric) -> Rule:

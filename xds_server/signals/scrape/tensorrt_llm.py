@@ -1,7 +1,7 @@
 """TensorRT-LLM's `trtllm-serve`. Names with `trtllm_`; 1.1 and older have five metrics, without the prefix.
 
-Source: `tensorrt_llm/metrics/collector.py`. The page stands at `/prometheus/metrics` (`/metrics` answers
-JSON), so `metrics_url` has to be set.
+The page of the latter shows neither memory nor queue and is read where the settings name the kind. Source:
+`tensorrt_llm/metrics/collector.py`. At `/metrics` it answers JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from xds_server.signals.scrape.history import metric
 from xds_server.signals.scrape.rules import (
     Table,
+    UsualPlace,
     either,
     highest,
     moving,
@@ -39,7 +40,7 @@ _GENERATED = metric("trtllm_generation_tokens_total")
 _FINISHED = _old_too("request_success_total")
 
 TENSORRT_LLM: Final = Table(
-    marks=("trtllm_", "time_to_first_token_seconds_bucket", "e2e_request_latency_seconds_bucket"),
+    marks=("trtllm_",),
     fields={
         "memory_used_ratio": highest(metric("trtllm_kv_cache_utilization")),
         "queue_depth": total(metric("trtllm_num_requests_waiting")),
@@ -66,6 +67,7 @@ TENSORRT_LLM: Final = Table(
             _MISSED,
         ),
     },
+    usual=UsualPlace("/prometheus/metrics"),
     # Of new versions only.
     optional=frozenset(
         (

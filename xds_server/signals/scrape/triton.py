@@ -1,7 +1,7 @@
 """Triton Inference Server with the TensorRT-LLM backend, or another: then the core's metrics only.
 
-Source: the READMEs of `triton-inference-server/server` and `tensorrtllm_backend`. The page stands at port
-8002, so `metrics_url` has to be set. One series a model and version.
+Source: the READMEs of `triton-inference-server/server` and `tensorrtllm_backend`. One series a model and
+version.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from xds_server.signals.scrape.history import metric
 from xds_server.signals.scrape.rules import (
     Table,
+    UsualPlace,
     either,
     highest,
     highest_share,
@@ -39,6 +40,7 @@ _MILLISECONDS = 0.001
 
 TRITON: Final = Table(
     marks=("nv_trt_llm_", "nv_inference_"),
+    usual=UsualPlace("/metrics", 8002),
     fields={
         "memory_used_ratio": highest(_blocks("fraction")),
         "queue_depth": either(

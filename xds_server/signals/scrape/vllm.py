@@ -1,7 +1,12 @@
-"""vLLM. Names as of 0.32, then those of 0.11 and older. One series a data-parallel engine.
+"""vLLM, alone or below Ray Serve or NIM. Names as of 0.32, then those of 0.11 and older.
 
-Source: `vllm/v1/metrics/loggers.py` and recorded pages. `kv_cache_usage_perc` is a share of 1, and counts the
-blocks of running requests only: what the prefix cache holds besides is free to be taken.
+One series a data-parallel engine. Source: `vllm/v1/metrics/loggers.py` and recorded pages. `kv_cache_usage_perc`
+is a share of 1, and counts the blocks of running requests only: what the prefix cache holds besides is free to
+be taken.
+
+Ray Serve writes `ray_vllm_` for `vllm:`, or `ray_vllm:` in older versions
+(https://docs.ray.io/en/latest/serve/llm/user-guides/observability.html). NIM writes no prefix
+(https://docs.nvidia.com/nim/large-language-models/latest/observability.html).
 """
 
 from __future__ import annotations
@@ -10,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from xds_server.signals.scrape.history import histogram, metric, number
 from xds_server.signals.scrape.rules import (
+    Rule,
     Table,
+    UsualPlace,
     highest,
     lowest,
     moving,
@@ -25,17 +32,7 @@ from xds_server.signals.scrape.rules import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIRST_TOKEN, _FIRST_TOKEN_SUM, _FIRST_TOKEN_COUNT = histogram("vllm:time_to_first_token_seconds")
-_PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("vllm:request_prompt_tokens")
-_, _ANSWER_SUM, _ANSWER_COUNT = histogram("vllm:request_generation_tokens")
-_HITS = metric("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
-_QUERIES = metric("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
-_PREFILLED = metric("vllm:request_prefill_kv_computed_tokens_sum")
-_PREFILLING = metric("vllm:request_prefill_time_seconds_sum")
-_PROMPT = metric("vllm:prompt_tokens_total")
-_GENERATED = metric("vllm:generation_tokens_total")
-_STEPS = metric("vllm:iteration_tokens_total_count")
-_FINISHED = metric("vllm:request_success_total")
+    from xds_server.signals.scrape.history import Metric
 
 
 def capacity(labels: Mapping[str, str]) -> float:
@@ -46,28 +43,67 @@ def capacity(labels: Mapping[str, str]) -> float:
     return number(labels.get("block_size")) * number(labels.get("num_gpu_blocks"))
 
 
+def _fields(prefix: str) -> dict[str, Rule]:
+    def named(*names: str, **only: str) -> Metric:
+        return metric(*(prefix + name for name in names), **only)
+
+    first_token, first_token_sum, first_token_count = histogram(f"{prefix}time_to_first_token_seconds")
+    prompt_buckets, prompt_sum, prompt_count = histogram(f"{prefix}request_prompt_tokens")
+    _, answer_sum, answer_count = histogram(f"{prefix}request_generation_tokens")
+    prefilled = named("request_prefill_kv_computed_tokens_sum")
+    prefilling = named("request_prefill_time_seconds_sum")
+    prompt, generated = named("prompt_tokens_total"), named("generation_tokens_total")
+    finished = named("request_success_total", "request_finish_total")
+    hits = named("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
+    queries = named("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
+    return {
+        "memory_used_ratio": highest(named("kv_cache_usage_perc", "gpu_cache_usage_perc")),
+        "queue_depth": total(named("num_requests_waiting")),
+        "running": total(named("num_requests_running")),
+        "latency_p50_seconds": quantile(first_token, 0.5),
+        "latency_p99_seconds": quantile(first_token, 0.99),
+        "prefix_hit_ratio": ratio(hits, queries, most=1.0),
+        "kv_capacity_tokens": of_labels(named("cache_config_info"), capacity),
+        "prefill_tokens_per_second": ratio(prefilled, prefilling),
+        "prefilling_mean": rate(prefilling),
+        "prompt_tokens_per_second": rate(prompt),
+        "generation_tokens_per_second": rate(generated),
+        "prompt_tokens_mean": ratio(prompt_sum, prompt_count),
+        "prompt_tokens_variance": variance(prompt_buckets),
+        "generation_tokens_mean": ratio(answer_sum, answer_count),
+        "preemptions_per_second": rate(named("num_preemptions_total")),
+        "awake": lowest(named("engine_sleep_state", sleep_state="awake")),
+        "first_tokens_total": total(first_token_count),
+        "first_token_seconds_total": total(first_token_sum),
+        "progress_total": moving(prompt, generated, named("iteration_tokens_total_count"), finished),
+    }
+
+
+_RAY_PORT: Final = 8080
+"""`--metrics-export-port` of `ray start`."""
+
 VLLM: Final = Table(
     marks=("vllm:",),
-    fields={
-        "memory_used_ratio": highest(metric("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")),
-        "queue_depth": total(metric("vllm:num_requests_waiting")),
-        "running": total(metric("vllm:num_requests_running")),
-        "latency_p50_seconds": quantile(_FIRST_TOKEN, 0.5),
-        "latency_p99_seconds": quantile(_FIRST_TOKEN, 0.99),
-        "prefix_hit_ratio": ratio(_HITS, _QUERIES, most=1.0),
-        "kv_capacity_tokens": of_labels(metric("vllm:cache_config_info"), capacity),
-        "prefill_tokens_per_second": ratio(_PREFILLED, _PREFILLING),
-        "prefilling_mean": rate(_PREFILLING),
-        "prompt_tokens_per_second": rate(_PROMPT),
-        "generation_tokens_per_second": rate(_GENERATED),
-        "prompt_tokens_mean": ratio(_PROMPT_SUM, _PROMPT_COUNT),
-        "prompt_tokens_variance": variance(_PROMPT_BUCKETS),
-        "generation_tokens_mean": ratio(_ANSWER_SUM, _ANSWER_COUNT),
-        "preemptions_per_second": rate(metric("vllm:num_preemptions_total")),
-        "awake": lowest(metric("vllm:engine_sleep_state", sleep_state="awake")),
-        "first_tokens_total": total(_FIRST_TOKEN_COUNT),
-        "first_token_seconds_total": total(_FIRST_TOKEN_SUM),
-        "progress_total": moving(_PROMPT, _GENERATED, _STEPS, _FINISHED),
-    },
+    spellings=("ray_vllm_", "ray_vllm:"),
+    fields=_fields("vllm:"),
     optional=frozenset(("awake",)),
+    usual=UsualPlace("/metrics", _RAY_PORT),
+)
+
+NIM: Final = Table(
+    marks=("num_requests_", "gpu_cache_usage_perc", "kv_cache_usage_perc"),
+    fields=_fields("") | {"batch_limit": total(metric("num_request_max"))},
+    # Its backends differ in these.
+    optional=frozenset(
+        (
+            "prefix_hit_ratio",
+            "kv_capacity_tokens",
+            "prefill_tokens_per_second",
+            "prefilling_mean",
+            "preemptions_per_second",
+            "awake",
+            "batch_limit",
+        )
+    ),
+    usual=UsualPlace("/v1/metrics"),
 )
