@@ -50,6 +50,10 @@ class Endpoint:
     """Units that fail as a whole, its node included."""
     kv_events: KvEventSource | None = None
     """None: the engine publishes none."""
+    metric_names: tuple[tuple[str, str], ...] = ()
+    """What is measured, and the sample that tells it, next to those of the engine's kind."""
+    api_key_file: str = ""
+    """File with the key for probes and pages on the engine's host; empty: none."""
     screened: bool = False
     """Whether its pages are read only at addresses that an engine may have: discovery names them, not the
     settings."""

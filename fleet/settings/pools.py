@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.settings.address import IpAddress
+from fleet.settings.pages import MetricNames, PageSettings
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds, Strict, Unique
 from fleet.settings.tls import PoolTlsSettings
@@ -60,7 +61,7 @@ class EndpointSettings(Strict):
     models: tuple[str, ...] | None = None
     engine: AnyCaseEngineKind | None = None
     metrics_url: HttpUrl | None = None
-    """Default: http://ADDRESS/metrics; with `pools.tls` https://."""
+    """Default: the pool's, otherwise http://ADDRESS/metrics; with `pools.tls` https://."""
     node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64), Unique] = ()
@@ -112,6 +113,8 @@ class DiscoverySettings(Strict):
 
     file: FileDiscoverySettings | None = None
     dns: DnsDiscoverySettings | None = None
+    metrics: PageSettings | None = None
+    """Place of these endpoints' metrics pages; None: the pool's."""
     special_addresses: bool = False
     """Whether link-local, metadata, multicast, broadcast and unspecified addresses are accepted."""
 
@@ -148,6 +151,12 @@ class PoolSettings(Strict):
     endpoints: tuple[EndpointSettings, ...] = ()
     discovery: tuple[DiscoverySettings, ...] = ()
     """Further sources of endpoints. If several list an address, the first of them counts."""
+    metrics: PageSettings | None = None
+    """Place of the metrics pages; None: where the engine's kind usually has it."""
+    metric_names: MetricNames | None = None
+    """None: those of the engine's kind."""
+    api_key_file: FilePath | None = None
+    """File with the key that engines require, for xds_server's own requests to them; None: no key."""
     joining: JoiningSettings = JoiningSettings()
     kv_events: KvEventSettings | None = None
     """Where the endpoints publish their KV-cache events; None: nowhere."""

@@ -11,6 +11,11 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
 LABELS = r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 """The pattern of a DNS name."""
+METRIC = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+"""The pattern of a metric's name."""
+_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]{0,256}"'
+METRIC_LABELS = rf"\{{{_LABEL}(,{_LABEL})*\}}"
+"""The pattern of its labels."""
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 OptionalFilePath = Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
 """Empty: none."""

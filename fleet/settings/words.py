@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, get_args, get_origin
 
-from fleet.settings.strict import LABELS
+from fleet.settings.strict import LABELS, METRIC, METRIC_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +28,8 @@ PATTERNS: Final[Mapping[str, str]] = {
     r"^https?://[^\s]+$": "an http:// or https:// URL without spaces",
     r"^https?://[^\s/?#]+\S*$": "an http:// or https:// URL without spaces",
     r"^/[\x21-\x7e]*$": "a path of a URL: / and then printable ASCII without spaces",
+    rf"^{METRIC}$": "a metric's name",
+    rf"^{METRIC}({METRIC_LABELS})?$": 'a metric\'s name, or one with labels such as name{label="value"}',
     r"^[^\s/]*$": "a name without spaces and slashes",
     r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$": "a GPU's index, or its UUID (GPU-... or MIG-...)",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "letters, digits, _, . and -, with a letter or digit at the front",

@@ -111,7 +111,17 @@ async def test_loading_model_is_not_ready(engine: Engine, probing: Probing) -> N
     requests = len(engine.paths)
     await asyncio.sleep(0.05)
     assert len(engine.paths) == requests, "a ready endpoint is not probed again"
-    assert set(engine.paths) == {"/v1/models"}
+    assert set(engine.paths) == {"/v1/models", "/health"}
+
+
+async def test_engine_with_model_list_and_503_at_health_waits(engine: Engine, probing: Probing) -> None:
+    """SGLang lists its model before it serves."""
+    engine.statuses["/health"] = 503
+    probing.probe(engine.address)
+    await probing.until(lambda: len(probing.results) >= 3)
+    assert set(probing.results) == {ProbeResult.NOT_READY}
+    engine.statuses["/health"] = 404
+    await probing.until(lambda: ProbeResult.READY in probing.results)
 
 
 async def test_why_an_engine_is_not_ready_is_kept_and_logged_once(

@@ -200,7 +200,7 @@ async def test_a_name_leads_a_screened_request_to_no_special_address(
 async def test_probes_and_pages_of_a_sources_endpoints_are_screened(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[tuple[str, bool]] = []
 
-    async def get(_: Client, url: str, *__: object, screened: bool = False) -> object:
+    async def get(_: Client, url: str, *__: object, screened: bool = False, **___: object) -> object:
         requests.append((url, screened))
         raise FetchError("connect", "not now")
 

@@ -56,7 +56,8 @@ def keys(pool: PoolSettings) -> tuple[Key, ...]:
 def basis(pool: PoolSettings, entry: DiscoverySettings | None) -> tuple[object, ...]:
     """The settings that a source's endpoints depend on, apart from the source's own."""
     listed = pool.endpoints if entry is None else ()
-    return pool.models, pool.engine, pool.tls is not None, listed
+    own = pool.models, pool.engine, pool.tls is not None, pool.kv_events
+    return *own, pool.metrics, pool.metric_names, pool.api_key_file, listed
 
 
 def label(entry: DiscoverySettings | None) -> str:
@@ -80,6 +81,8 @@ class SourceFactory:
     ) -> ReportedSource:
         """Build a source of a pool."""
         where = f"pool {pool.name}"
+        if entry is not None and entry.metrics is not None:
+            pool = pool.model_copy(update={"metrics": entry.metrics})
         if entry is None:
             return ReportedSource(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
         name = f"{where}: {label(entry)}"

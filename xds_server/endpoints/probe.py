@@ -3,11 +3,15 @@
 An endpoint that names models has to list one of them. If its server does not have such a list (404, 405,
 501), it has to show the metrics page of a supported engine instead, since any server answers 404. A server
 that wants a key (401, 403) passes.
+
+SGLang lists its model before it serves, and answers 503 at `/health` until then. So a server that lists its
+model has to give no 5xx answer there either; it may have no such path.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from itertools import islice
@@ -19,9 +23,9 @@ from fleet.service.turns import Turns
 from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import ProbeResult
 from xds_server.http1.client import Client, FetchError
-from xds_server.signals.scrape.engines import ENGINES
-from xds_server.signals.scrape.fetch import at_own_port
-from xds_server.signals.scrape.reader import kind_of
+from xds_server.http1.keys import KeyFiles
+from xds_server.signals.scrape.engines import tables_of
+from xds_server.signals.scrape.places import at_own_host, at_own_port, usual_places
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ _STARTS: Final = 16
 _MAX_LIST_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
+_SERVER_ERROR: Final = 500
+_LOADING: Final = "its model may still be loading: see its log"
 _GUARDED: Final = frozenset((401, 403))
 _SILENT: Final = frozenset((*_GUARDED, 404, 405, 501))
 """The server is up and shows nothing about its models: it wants a key, or has no such path."""
@@ -94,6 +100,7 @@ class Prober:
         self._ending: set[asyncio.Task[Any]] = set()
         # Connections are not kept: an engine that comes up may still change its process.
         self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
+        self._keys = KeyFiles()
         self.refusals: dict[str, str] = {}
         """Address to the reason why its newest probe failed."""
 
@@ -147,26 +154,48 @@ class Prober:
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
     async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> ProbeAnswer:
-        dial = self._engine_tls(endpoint.pool)
-        scheme = "http" if dial is None else "https"
-        url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
+        url = self._url(endpoint, _PATHS[joining.probe])
         try:
-            got, body = await self._client.get(
-                url, joining.probe_timeout_seconds, _MAX_LIST_BYTES, dial, screened=endpoint.screened
-            )
+            status, body = await self._get(endpoint, url, joining.probe_timeout_seconds)
         except FetchError as error:
             return _unanswered(url, error)
-        status = got.status
         answered = f"GET {url} was answered {status}"
         if status in _SILENT:
             return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
         if status != _OK:
-            return ProbeAnswer(
-                ProbeResult.NOT_READY, f"{answered}; its model may still be loading: see its log"
-            )
-        if joining.probe == "health" or not endpoint.models:
+            return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}; {_LOADING}")
+        if joining.probe == "health":
             return ProbeAnswer(ProbeResult.READY, answered)
-        return _listed(body, endpoint, answered)
+        listed = _listed(body, endpoint, answered)
+        if listed.result is not ProbeResult.READY:
+            return listed
+        url = self._url(endpoint, _PATHS["health"])
+        try:
+            status, _ = await self._get(endpoint, url, joining.probe_timeout_seconds)
+        except FetchError as error:
+            return _unanswered(url, error)
+        if status >= _SERVER_ERROR and status not in _SILENT:
+            return ProbeAnswer(ProbeResult.NOT_READY, f"GET {url} was answered {status}; {_LOADING}")
+        return listed
+
+    def _url(self, endpoint: Endpoint, path: str) -> str:
+        scheme = "http" if self._engine_tls(endpoint.pool) is None else "https"
+        return f"{scheme}://{endpoint.address}{path}"
+
+    async def _get(
+        self, endpoint: Endpoint, url: str, timeout_seconds: float, most_bytes: int = _MAX_LIST_BYTES
+    ) -> tuple[int, bytes]:
+        """Return status and body.
+
+        Raises:
+            FetchError: there is no whole answer.
+        """
+        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint, url) else None
+        key = await self._keys.key(endpoint.api_key_file) if at_own_host(endpoint, url) else ""
+        answer, body = await self._client.get(
+            url, timeout_seconds, most_bytes, dial, screened=endpoint.screened, key=key
+        )
+        return answer.status, body
 
     async def _silent(
         self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
@@ -187,22 +216,29 @@ class Prober:
 
         Only a page of something else, or an answer that there is no page, fails the probe.
         """
-        own = at_own_port(endpoint)
-        dial = self._engine_tls(endpoint.pool) if own else None
+        judged = await self._page_in_place(endpoint, timeout_seconds)
+        if judged[0] is ProbeResult.NOT_READY:
+            for url, table in usual_places(endpoint, tables_of(endpoint.engine, endpoint.metric_names)):
+                with contextlib.suppress(FetchError):
+                    _, page = await self._get(endpoint, url, timeout_seconds, self._page_bytes)
+                    if table.marks_in(page):
+                        return ProbeResult.SILENT, ""
+        return judged
+
+    async def _page_in_place(self, endpoint: Endpoint, timeout_seconds: float) -> tuple[ProbeResult, str]:
+        own = at_own_port(endpoint, endpoint.metrics_url)
         subject = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
-            got, page = await self._client.get(
-                endpoint.metrics_url, timeout_seconds, self._page_bytes, dial, screened=endpoint.screened
-            )
+            status, page = await self._get(endpoint, endpoint.metrics_url, timeout_seconds, self._page_bytes)
         except FetchError as error:
             return ProbeResult.UNKNOWN, f"{subject} was not to be had ({error.detail})"
-        if got.status != _OK:
-            none = own and got.status in _SILENT - _GUARDED
+        if status != _OK:
+            none = own and status in _SILENT - _GUARDED
             return (
                 ProbeResult.NOT_READY if none else ProbeResult.UNKNOWN,
-                f"{subject} was answered {got.status}",
+                f"{subject} was answered {status}",
             )
-        if kind_of(ENGINES, page):
+        if any(table.marks_in(page) for table in tables_of("auto", endpoint.metric_names).values()):
             return ProbeResult.SILENT, ""
         return ProbeResult.NOT_READY, f"{subject} is no supported engine's"
 
@@ -234,6 +270,8 @@ def _unanswered(url: str, error: FetchError) -> ProbeAnswer:
 
 
 def _listed(body: bytes, endpoint: Endpoint, answered: str) -> ProbeAnswer:
+    if not endpoint.models:
+        return ProbeAnswer(ProbeResult.READY, answered)
     try:
         listed = [model.id for model in _decoder.decode(body).data]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -88,11 +88,13 @@ class Client:
         dial: Dial | None = None,
         *,
         screened: bool = False,
+        key: str = "",
     ) -> tuple[Answer, bytes]:
         """Return an answer of any status and its decoded body, which is empty unless the status is 200.
 
         URLs are cached; pass a URL that a peer chose as a `Place`. `dial`: the TLS to use; None: the
         system's. `screened`: never connect to a special address, whatever name resolves to it.
+        `key`: that of the server's API, sent as a bearer token (RFC 6750); empty: none.
 
         Raises:
             FetchError: it could not be had within the time and the bytes, counted before and after decoding.
@@ -102,7 +104,9 @@ class Client:
             place = place_of(url) if isinstance(url, str) else url
             async with asyncio.timeout(timeout_seconds):
                 connect_seconds = timeout_seconds * CONNECT_SHARE
-                answer = await self._request(place, dial, answer, connect_seconds, screened=screened)
+                head = place.request + (f"Authorization: Bearer {key}\r\n" if key else "")
+                request = (head + self._headers).encode("latin-1")
+                answer = await self._request(place, request, dial, answer, connect_seconds, screened=screened)
                 # zlib leaves Python's lock alone meanwhile, and many empty blocks take it long.
                 body = await asyncio.to_thread(answer.decoded) if answer.encoded else answer.decoded()
         except TimeoutError as error:
@@ -117,9 +121,15 @@ class Client:
         return answer, body
 
     async def _request(
-        self, place: Place, dial: Dial | None, answer: Answer, connect_seconds: float, *, screened: bool
+        self,
+        place: Place,
+        request: bytes,
+        dial: Dial | None,
+        answer: Answer,
+        connect_seconds: float,
+        *,
+        screened: bool,
     ) -> Answer:
-        request = (place.request + self._headers).encode("latin-1")
         key = (place.secure, place.host, place.port, dial, screened)
         while kept := self._idle.get(key):
             connection = kept[-1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from xds_server.signals.scrape.llama_cpp import LLAMA_CPP
+from xds_server.signals.scrape.named import tables_with
 from xds_server.signals.scrape.reader import AutoReader, TableReader
 from xds_server.signals.scrape.sglang import SGLANG
 from xds_server.signals.scrape.tei import TEI
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleet.settings import SignalSettings
+    from xds_server.signals.scrape.named import Names
     from xds_server.signals.scrape.rules import Table
 
 
@@ -53,8 +56,16 @@ ENGINES: Final[dict[str, Table]] = {
 """Engine kind to the table of its metrics; kinds are tried in this order where the kind is `auto`."""
 
 
-def reader_of(kind: str, address: str, settings: SignalSettings) -> EngineReader:
-    """Make a reader for an endpoint: `auto`, or a kind of `ENGINES`."""
+@lru_cache(maxsize=64)
+def tables_of(kind: str, names: Names = ()) -> Mapping[str, Table]:
+    """Return the tables that may read an endpoint's pages: those of `auto`, or of a kind of `ENGINES`."""
+    tables = ENGINES if kind == "auto" else {kind: ENGINES[kind]}
+    return tables_with(tables, names) if names else tables
+
+
+def reader_of(kind: str, address: str, settings: SignalSettings, names: Names = ()) -> EngineReader:
+    """Make a reader for an endpoint: `auto`, or a kind of `ENGINES`; `names` are those of the settings."""
+    tables = tables_of(kind, names)
     if kind == "auto":
-        return AutoReader(ENGINES, address, settings)
-    return TableReader(ENGINES[kind], address, settings)
+        return AutoReader(tables, address, settings)
+    return TableReader(tables[kind], address, settings)

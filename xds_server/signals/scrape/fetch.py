@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urljoin, urlsplit
 
 from xds_server.http1.client import Client, FetchError
-from xds_server.http1.place import Place, place_of, read_place
+from xds_server.http1.place import Place, read_place
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from fleet.endpoint import Endpoint
     from xds_server.tls.engine_tls import Dial
 
 _MAX_REDIRECTS: Final = 3
@@ -50,11 +49,17 @@ class PageFetcher:
         self._client.close()
 
     async def fetch(
-        self, url: str, timeout_seconds: float, dial: Dial | None = None, *, screened: bool = False
+        self,
+        url: str,
+        timeout_seconds: float,
+        dial: Dial | None = None,
+        *,
+        screened: bool = False,
+        key: str = "",
     ) -> bytes:
         """Return the decoded page; `dial` says how TLS is spoken, None: as the system does.
 
-        With `screened` no special address is dialled.
+        With `screened` no special address is dialled. `key` is that of the server's API; empty: none.
 
         Raises:
             FetchError: it could not be had within the time and the byte limit.
@@ -63,7 +68,9 @@ class PageFetcher:
         place: str | Place = url
         for _ in range(_MAX_REDIRECTS + 1):
             left = deadline - time.monotonic()
-            answer, page = await self._client.get(place, left, self._page_bytes, dial, screened=screened)
+            answer, page = await self._client.get(
+                place, left, self._page_bytes, dial, screened=screened, key=key
+            )
             if answer.status == _OK:
                 return page
             if answer.status not in _REDIRECTS:
@@ -92,15 +99,3 @@ def _followed(url: str, location: str) -> tuple[str, Place]:
     user, at, _ = urlsplit(url).netloc.rpartition("@")
     target = parts._replace(netloc=f"{user}{at}{parts.netloc.rpartition('@')[2]}").geturl()
     return target, read_place(target)
-
-
-def at_own_port(endpoint: Endpoint) -> bool:
-    """Whether the metrics page is served by the engine itself, not by a separate exporter."""
-    # Most are, by default; to take thousands of URLs apart at once would hold the loop.
-    if endpoint.metrics_url.partition("://")[2].startswith(f"{endpoint.address}/"):
-        return True
-    try:
-        place = place_of(endpoint.metrics_url)
-    except ValueError:
-        return False
-    return (place.host, place.port) == (endpoint.host, endpoint.port)

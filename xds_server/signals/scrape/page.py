@@ -109,7 +109,7 @@ class PageReader:
         plain = True
         matches = (self._pattern.finditer(page, begin, end) for begin, end in _slices(page))
         for match in chain.from_iterable(matches):
-            sample = _read_line(match[0][1:])
+            sample = read_line(match[0][1:])
             plain = plain and not match[3]
             if sample is None:
                 malformed += 1
@@ -158,7 +158,8 @@ def _any_of(names: list[bytes]) -> bytes:
     return re.escape(first[:shared]) + either + (b"?" if ends else b"")
 
 
-def _read_line(line: bytes) -> tuple[Series, float] | None:
+def read_line(line: bytes) -> tuple[Series, float] | None:
+    """Return the series of a line and its value; None: it cannot be read."""
     if len(line) > _MAX_LINE_BYTES:
         return None
     name = _NAME.match(line)

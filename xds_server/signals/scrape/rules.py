@@ -79,7 +79,11 @@ class Table:
     def is_of(self, page: bytes) -> bool:
         """Whether a page has one of the marks, and the kind's memory, queue or running requests."""
         page = self.respelt(b"\n" + page)
-        return _has_line(page, self.marks) and _has_line(page, self._gauges)
+        return self.marks_in(page) and (not self._gauges or _has_line(page, self._gauges))
+
+    def marks_in(self, page: bytes) -> bool:
+        """Whether a page has one of the marks: it is of this kind or of something around such an engine."""
+        return _has_line(b"\n" + page, (*self.marks, *self.spellings))
 
     def respelt(self, page: bytes) -> bytes:
         """Return the page with the engine's own spelling."""

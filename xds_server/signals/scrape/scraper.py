@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from math import nan
+from math import inf, nan
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
@@ -18,12 +20,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleet.service.turns import Turns
 from fleet.signals import Source
 from xds_server.http1.client import FetchError
+from xds_server.http1.keys import KeyFiles
 from xds_server.signals.board import SignalBoard
 from xds_server.signals.passive.reach import Reach
 from xds_server.signals.scrape.aside import Aside, Cost
-from xds_server.signals.scrape.engines import reader_of
-from xds_server.signals.scrape.fetch import PageFetcher, at_own_port
+from xds_server.signals.scrape.engines import reader_of, tables_of
+from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.signals.scrape.page import PageError
+from xds_server.signals.scrape.places import at_own_host, at_own_port, usual_places
+from xds_server.signals.scrape.reader import kind_of
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
@@ -43,6 +48,9 @@ _STARTS: Final = 16
 """Tasks that one pass of the loop starts."""
 _RETRY_SECOND_SECONDS: Final = 60.0
 """A second page that the engine refuses (llama.cpp without slots) is fetched again after this time."""
+_SEARCH_SECONDS: Final = 60.0
+"""A page that is not where it should be is looked for again after this time."""
+_NO_PAGE: Final = frozenset((400, 404, 405, 406, 410, 501))
 _SERVER_ERROR: Final = 500
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
 _CONNECTED: Final = frozenset(("timeout", "http_status", "too_large", "protocol"))
@@ -77,9 +85,17 @@ class ScrapeMetrics:
         )
 
 
+_SOURCE: Final = ("metrics_url", "screened", "engine", "metric_names", "api_key_file")
+"""Fields of an endpoint: where and how its page is read."""
+
+
 @dataclass(slots=True)
 class _Target:
     endpoint: Endpoint
+    url: str
+    """Where its page is."""
+    search_at: float = -inf
+    """When its page may be looked for elsewhere, on the scraper's clock."""
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
     cost: Cost = field(default_factory=Cost)
@@ -91,11 +107,12 @@ class _Target:
     def same_source(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint is still read from the same place in the same way."""
         own = self.endpoint
-        return (own.metrics_url, own.screened, own.engine) == (
-            endpoint.metrics_url,
-            endpoint.screened,
-            endpoint.engine,
-        )
+        return all(getattr(own, name) == getattr(endpoint, name) for name in _SOURCE)
+
+    @property
+    def at_own_port(self) -> bool:
+        """Whether its page says something about the engine's port."""
+        return at_own_port(self.endpoint, self.url)
 
 
 class Scraper:
@@ -107,7 +124,7 @@ class Scraper:
         limits: LimitSettings,
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
-        make_reader: Callable[[str, str, SignalSettings], EngineReader] = reader_of,
+        make_reader: Callable[..., EngineReader] = reader_of,
         engine_tls: EngineTls = plaintext,
         reach: Reach | None = None,
     ) -> None:
@@ -127,6 +144,9 @@ class Scraper:
         self._metrics = ScrapeMetrics(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._keys = KeyFiles(clock)
+        self._hosts: collections.Counter[str] = collections.Counter()
+        """Endpoints by host."""
         self._turns = Turns()
         self._starter: asyncio.Task[None] | None = None
         self._unstarted: dict[str, _Target] = {}
@@ -148,12 +168,12 @@ class Scraper:
                 self._board.clear(address)
                 for addresses in (self._untried, self._failing, self._away):
                     addresses.discard(address)
+        self._hosts = collections.Counter(endpoint.host for endpoint in endpoints.values())
         self._board.follow(membership.addresses)
         for address, endpoint in endpoints.items():
             if address not in self._targets:
                 self._start(endpoint)
-        unscraped = [endpoint.address for endpoint in endpoints.values() if not at_own_port(endpoint)]
-        self._reach.keep({address: endpoint.pool for address, endpoint in endpoints.items()}, unscraped)
+        self._note_ports()
         self._note_state()
 
     def reconfigure(self, signals: SignalSettings) -> None:
@@ -207,7 +227,9 @@ class Scraper:
         self._fetcher.close()
 
     def _start(self, endpoint: Endpoint) -> None:
-        self._targets[endpoint.address] = self._unstarted[endpoint.address] = _Target(endpoint)
+        self._targets[endpoint.address] = self._unstarted[endpoint.address] = _Target(
+            endpoint, endpoint.metrics_url
+        )
         self._untried.add(endpoint.address)
         if self._starter is None or self._starter.done():
             self._starter = asyncio.create_task(self._start_some(), name="scrapes to begin")
@@ -226,6 +248,12 @@ class Scraper:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
+    def _note_ports(self) -> None:
+        """Say which engines' ports are tried by scrapes."""
+        pools = {address: target.endpoint.pool for address, target in self._targets.items()}
+        unscraped = [address for address, target in self._targets.items() if not target.at_own_port]
+        self._reach.keep(pools, unscraped)
+
     def _note_state(self) -> None:
         self._metrics.failing_endpoints.set(len(self._failing))
         if self._untried:
@@ -235,7 +263,7 @@ class Scraper:
 
     async def _follow(self, target: _Target) -> None:
         endpoint, interval = target.endpoint, self._signals.scrape_interval_seconds
-        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
+        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals, endpoint.metric_names)
         offset = phase(endpoint.address)
         await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
         while True:
@@ -251,7 +279,7 @@ class Scraper:
         try:
             began = self._clock()
             seconds = self._signals.scrape_timeout_seconds
-            page = await self._fetch(target, target.endpoint.metrics_url, seconds)
+            page = await self._page(target, seconds)
             now = self._clock()
             second = None
             if reader.second_page:
@@ -273,13 +301,55 @@ class Scraper:
         (self._failing.add if target.failing else self._failing.discard)(address)
         self._note_state()
 
+    async def _page(self, target: _Target, seconds: float) -> bytes:
+        """Fetch the page, where the kind usually has it if it is not at its place.
+
+        Raises:
+            FetchError: it is nowhere.
+        """
+        endpoint, own = target.endpoint, target.endpoint.metrics_url
+        tables = tables_of(endpoint.engine, endpoint.metric_names)
+        places = usual_places(endpoint, tables, shares_host=self._hosts[endpoint.host] > 1)
+        failure, page = None, b""
+        try:
+            page = await self._fetch(target, target.url, seconds)
+            if not places or kind_of(tables, page):
+                return page
+        except FetchError as error:
+            if not places or (
+                error.status not in _NO_PAGE and (error.kind != "refused" or target.url == own)
+            ):
+                raise
+            failure = error
+        if target.url != own:
+            # Another engine may have begun at this address.
+            self._move(target, own)
+            target.search_at = -inf
+        elif self._clock() >= target.search_at:
+            target.search_at = self._clock() + _SEARCH_SECONDS
+            for url, table in places:
+                with contextlib.suppress(FetchError):
+                    elsewhere = await self._fetch(target, url, seconds)
+                    if table.is_of(elsewhere):
+                        self._move(target, url)
+                        _log.info("%s: its metrics page is at %s", endpoint.address, url)
+                        return elsewhere
+        if failure is not None:
+            raise failure
+        return page
+
+    def _move(self, target: _Target, url: str) -> None:
+        before, target.url = target.at_own_port, url
+        if target.at_own_port != before:
+            self._note_ports()
+
     async def _fetch_second(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
         """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
         left = self._signals.scrape_timeout_seconds - used
         if now < target.second_after or left <= 0:
             return None
         try:
-            url = urljoin(target.endpoint.metrics_url, path)
+            url = urljoin(target.url, path)
             return await self._fetch(target, url, left)
         except FetchError as error:
             if error.kind == "http_status":
@@ -289,11 +359,12 @@ class Scraper:
     async def _fetch(self, target: _Target, url: str, seconds: float) -> bytes:
         endpoint = target.endpoint
         # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
-        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
-        return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened)
+        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint, url) else None
+        key = await self._keys.key(endpoint.api_key_file) if at_own_host(endpoint, url) else ""
+        return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened, key=key)
 
     def _succeeded(self, target: _Target, numbers: Mapping[str, float], now: float) -> bool:
-        address, own = target.endpoint.address, at_own_port(target.endpoint)
+        address, own = target.endpoint.address, target.at_own_port
         if own:
             self._reach.connected(address)
         away_at = self._reach.away_at(address, now)
@@ -317,7 +388,7 @@ class Scraper:
         self._metrics.failures.labels(error.kind).inc()
         # Only the engine's own port says something about the engine: a separate exporter does not. What
         # other signals said stays, to age out by itself.
-        own = at_own_port(endpoint)
+        own = target.at_own_port
         refused = own and error.kind == "refused"
         now = self._clock()
         if refused or (own and (error.unconnected or error.no_route)):

@@ -1,8 +1,8 @@
 """vLLM, alone or below Ray Serve or NIM. Names as of 0.32, then those of 0.11 and older.
 
-One series a data-parallel engine. Source: `vllm/v1/metrics/loggers.py` and recorded pages. `kv_cache_usage_perc`
-is a share of 1, and counts the blocks of running requests only: what the prefix cache holds besides is free to
-be taken.
+One series a data-parallel engine. Source: `vllm/v1/metrics/loggers.py` and recorded pages.
+`kv_cache_usage_perc` is a share of 1, and counts the blocks of running requests only: what the prefix cache
+holds besides is free to be taken.
 
 Ray Serve writes `ray_vllm_` for `vllm:`, or `ray_vllm:` in older versions
 (https://docs.ray.io/en/latest/serve/llm/user-guides/observability.html). NIM writes no prefix
