@@ -24,6 +24,7 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "median time to the first byte that Envoys saw",
         "latency_p99_seconds": "P99 of the same",
         "prefix_hit_ratio": "Share of prompt tokens found in the prefix cache over the window, 0 to 1",
+        "prefix_caching": "1 where the engine keeps prefixes, by its page; 0 where it keeps none",
         "kv_capacity_tokens": "Tokens that the KV cache holds",
         "prefill_tokens_per_second": "Prefill rate over the window, without cached tokens",
         "prefilling_mean": "Mean number of requests in prefill at once over the window: the work behind the "
@@ -91,6 +92,7 @@ PICK_SIGNALS: Final = (
     "latency_p50_seconds",
     "latency_p99_seconds",
     "prefix_hit_ratio",
+    "prefix_caching",
     "kv_capacity_tokens",
     "prefill_tokens_per_second",
     "prefilling_mean",

@@ -256,7 +256,9 @@ class Director:
         kv = None
         if self._kv is not None and blocks:
             kv = self._kv.locate(pool.shape.name, model, prompt, parsed.envelope)
-        matched = self._matched(pool, blocks, kv)
+        matched, uncached = self._matched(pool, blocks, kv), pool.caching.off
+        if uncached is not None:
+            matched[uncached] = 0
         # Taking positions costs less than computing the values.
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
         mark = 0
@@ -276,7 +278,7 @@ class Director:
             session=self.sessions.endpoint(session, now) if session else "",
             adapter=_adapter(pool, model, prompt.adapter),
             leading_mark=mark,
-            earlier_holders=warmth.leading.holders(mark) if mark else (),
+            earlier_holders=_caching(warmth.leading.holders(mark), pool) if mark else (),
             edges=edges,
             prompt=blocks[-1] if blocks else leading_hash,
             refused_by=self._refusals.by(digest, now),
@@ -350,6 +352,14 @@ class Director:
             sent.warm = self.warmth.record(sent.address, blocks)
         if blocks or sent.session or sent.kv_key:
             self._sent.note(sent)
+
+
+def _caching(holders: Sequence[str], pool: PoolState) -> Sequence[str]:
+    """Return the holders without engines that keep no prefixes."""
+    off, position = pool.caching.off, pool.shape.position
+    return (
+        holders if off is None else [each for each in holders if each in position and not off[position[each]]]
+    )
 
 
 def _adapter(pool: PoolState, model: str, named: str) -> str:

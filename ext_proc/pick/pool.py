@@ -8,6 +8,7 @@ import numpy as np
 
 from ext_proc.pick.adapters import Adapters
 from ext_proc.pick.backlog import Backlog
+from ext_proc.pick.caching import Caching
 from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.context import FilterContext, TickContext
 from ext_proc.pick.demand import Demand
@@ -47,6 +48,7 @@ class PoolState:
         size = len(self.shape.addresses)
         self.backlog = Backlog(self.shape.addresses)
         self.adapters = Adapters(size, WINDOW_SECONDS)
+        self.caching = Caching(size)
         self._quota = Quota(size)
         self._demands: dict[str, Demand] = {}
         self._columns: LoadColumns | None = None
@@ -62,6 +64,7 @@ class PoolState:
         sources = sources_of(addresses, self.shape.position)
         moved.backlog = self.backlog.moved_to(addresses, sources, in_flight)
         moved.adapters = self.adapters.moved_to(sources)
+        moved.caching = self.caching.moved_to(sources)
         moved._quota = self._quota.moved_to(sources)
         moved._demands = {name: self._demands[name] for name in self._demands if moved.shape.names(name)}
         return moved
@@ -76,6 +79,7 @@ class PoolState:
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
         self._quota.follow(columns.overridden, columns.weights)
+        self.caching.learn(columns.signal("prefix_caching"), columns.signal("prefix_hit_ratio"), now)
         backlog.fade(now)
         rates, prefilling = columns.signal("prefill_tokens_per_second"), columns.signal("prefilling_mean")
         backlog.prefill.learn(rates, prefilling, now)
@@ -165,7 +169,9 @@ class PoolState:
         cold_bytes = work = length = float(request.text_bytes)
         seconds, expected, sent = decision.cold_seconds, decision.expected, None
         if (settings := self._settings) is not None:
-            cold_bytes -= request.matched.item(row) * settings.block_bytes
+            warm_bytes = request.matched.item(row) * settings.block_bytes
+            self.caching.sent(row, warm_bytes, request.text_bytes, now)
+            cold_bytes -= warm_bytes
             cost = settings.cost
             cold = cold_bytes / cost.bytes_per_token
             pairs = cold * (length - cold_bytes / 2) / cost.bytes_per_token
@@ -195,8 +201,9 @@ class PoolState:
             self.backlog.tried_at[self.shape.position[address]] = now + after
 
     def forget(self, address: str) -> None:
-        """Forget an engine's adapters and times: it restarted."""
+        """Forget an engine's adapters, times and caching: it restarted."""
         position = self.shape.position[address]
+        self.caching.forget(position)
         self.adapters.forget(position)
         self.backlog.prefill.forget(position)
         self.backlog.first_tokens.forget(position)

@@ -381,7 +381,7 @@ def test_senseless_numbers_are_unknown(kind: str, senseless: bytes) -> None:
     for second in range(3):
         load = reader.read(page, float(second))
         # A capacity may stand in labels; of numbers that stand still, a rate is rightly 0.
-        assert {name for name, value in load.items() if value} <= {"kv_capacity_tokens"}
+        assert {name for name, value in load.items() if value} <= {"kv_capacity_tokens", "prefix_caching"}
         assert "queue_depth" not in load
         assert "progress_total" not in load
 

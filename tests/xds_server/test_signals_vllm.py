@@ -43,6 +43,17 @@ def test_an_engine_is_awake_if_all_of_its_ranks_are(states: tuple[int, ...], awa
     assert reader().read(page.encode(), 5.0)["awake"] == awake
 
 
+@pytest.mark.parametrize(
+    ("ranks", "caching"), [(("True", "True"), 1.0), (("True", "False"), 0.0), (("None", "True"), None)]
+)
+def test_prefix_caching_is_on_if_all_ranks_say_so(ranks: tuple[str, ...], caching: float | None) -> None:
+    page = "".join(
+        f'vllm:cache_config_info{{enable_prefix_caching="{text}",engine="{rank}"}} 1\n'
+        for rank, text in enumerate(ranks)
+    )
+    assert reader().read(page.encode(), 5.0).get("prefix_caching") == caching
+
+
 def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     load = reader().read(PAGE, 5.0)
     assert load == {
@@ -50,6 +61,7 @@ def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture)
         "queue_depth": 0.0,
         "running": 0.0,
         "kv_capacity_tokens": 46592.0,
+        "prefix_caching": 1.0,
         "awake": 1.0,
         "first_tokens_total": 14.0,
         "first_token_seconds_total": pytest.approx(14.13, abs=0.001),

@@ -188,6 +188,16 @@ def of_labels(of: Metric, number: Callable[[Mapping[str, str]], float]) -> Rule:
     return Rule(((of,),), read)
 
 
+def lowest_of_labels(of: Metric, number: Callable[[Mapping[str, str]], float]) -> Rule:
+    """The lowest number out of the labels of the series; unknown while one has none."""
+
+    def read(pages: PageHistory) -> float | None:
+        numbers = [number(series.labels) for series in pages.series(of)]
+        return min(numbers) if numbers and all(map(isfinite, numbers)) else None
+
+    return Rule(((of,),), read)
+
+
 def moving(*metrics: Metric) -> Rule:
     """Sum of the finite series of any of the metrics: only its movement has a meaning."""
 

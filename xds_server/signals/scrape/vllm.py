@@ -11,6 +11,7 @@ Ray Serve writes `ray_vllm_` for `vllm:`, or `ray_vllm:` in older versions
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Final
 
 from xds_server.signals.scrape.history import histogram, metric, number
@@ -20,6 +21,7 @@ from xds_server.signals.scrape.rules import (
     UsualPlace,
     highest,
     lowest,
+    lowest_of_labels,
     moving,
     of_labels,
     quantile,
@@ -43,6 +45,11 @@ def capacity(labels: Mapping[str, str]) -> float:
     return number(labels.get("block_size")) * number(labels.get("num_gpu_blocks"))
 
 
+def caching(labels: Mapping[str, str]) -> float:
+    """Whether an engine keeps prefixes, out of `cache_config_info`; NaN when that is not there."""
+    return {"True": 1.0, "False": 0.0}.get(labels.get("enable_prefix_caching", ""), nan)
+
+
 def _fields(prefix: str) -> dict[str, Rule]:
     def named(*names: str, **only: str) -> Metric:
         return metric(*(prefix + name for name in names), **only)
@@ -63,6 +70,7 @@ def _fields(prefix: str) -> dict[str, Rule]:
         "latency_p50_seconds": quantile(first_token, 0.5),
         "latency_p99_seconds": quantile(first_token, 0.99),
         "prefix_hit_ratio": ratio(hits, queries, most=1.0),
+        "prefix_caching": lowest_of_labels(named("cache_config_info"), caching),
         "kv_capacity_tokens": of_labels(named("cache_config_info"), capacity),
         "prefill_tokens_per_second": ratio(prefilled, prefilling),
         "prefilling_mean": rate(prefilling),
@@ -86,7 +94,7 @@ VLLM: Final = Table(
     marks=("vllm:",),
     spellings=("ray_vllm_", "ray_vllm:"),
     fields=_fields("vllm:"),
-    optional=frozenset(("awake",)),
+    optional=frozenset(("awake", "prefix_caching")),
     usual=UsualPlace("/metrics", _RAY_PORT),
 )
 
@@ -97,6 +105,7 @@ NIM: Final = Table(
     optional=frozenset(
         (
             "prefix_hit_ratio",
+            "prefix_caching",
             "kv_capacity_tokens",
             "prefill_tokens_per_second",
             "prefilling_mean",
