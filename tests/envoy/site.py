@@ -34,10 +34,13 @@ class Site:
         client: aiohttp.ClientSession,
         written: dict[str, Any],
         envoy: EnvoyProcess,
+        registry: CollectorRegistry,
     ) -> None:
         self.addresses, self.server, self.ext_proc, self.client = addresses, server, ext_proc, client
         self.envoy, self.written = envoy, written
         """The settings as they stand in the file."""
+        self.registry = registry
+        """Of xds_server."""
         self.statuses: list[int] = []
 
     async def over(self, pool: str) -> str:
@@ -103,7 +106,8 @@ async def site(
     }
     settings = parse_settings(json.dumps(written))
     store = FleetStore()
-    server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
+    registry = CollectorRegistry()
+    server = XdsServer(settings, store, registry, TracerProvider(), control=False)
     ext_proc = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests")
     with patience():
@@ -112,7 +116,7 @@ async def site(
         try:
             async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession() as client:
                 await envoy.wait_ready(listeners=len(pools))
-                yield Site(addresses, server, ext_proc, client, written, envoy)
+                yield Site(addresses, server, ext_proc, client, written, envoy, registry)
         finally:
             await server.stop()
             await ext_proc.stop()

@@ -24,6 +24,11 @@ _EVENTS: Final = {
     "stalled": (logging.WARNING, "%s hangs: requests wait there and no sign of life"),
     "recovered": (logging.INFO, "%s no longer counts as hanging"),
     "distrusted": (logging.WARNING, "%s fails: most of its newest answers are faults"),
+    "unproductive": (
+        logging.WARNING,
+        "%s answers, and its counters stand still: its answers may be errors, or its page another's",
+    ),
+    "productive": (logging.INFO, "%s is no longer unproductive"),
     "trusted": (logging.INFO, "%s answers well again"),
 }
 
@@ -33,13 +38,14 @@ class EndpointEvents(Rows):
 
     _stalled: BoolArray = np.zeros(1, np.bool_)
     _distrusted: BoolArray = np.zeros(1, np.bool_)
+    _unproductive: BoolArray = np.zeros(1, np.bool_)
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Create the metrics in a registry, with every event at 0."""
         super().__init__()
         self._events = Counter(
             "warmroute_endpoint_events",
-            "Endpoints that began to hang, worked again, lost trust or regained it",
+            "Endpoints that began to hang, lost trust or answer without work, and those that recovered",
             ["event"],
             registry=registry,
         )
@@ -54,23 +60,33 @@ class EndpointEvents(Rows):
             registry=registry,
         )
 
+        self._unproductive_endpoints = Gauge(
+            "warmroute_unproductive_endpoints",
+            "Endpoints that answer picks while none of their counters moves",
+            registry=registry,
+        )
+
     def restore(self, rows: IntArray) -> None:
         """Begin with these reported as stalled: they were, before a restart."""
         self._stalled[rows] = True
 
-    def report(self, addresses: Sequence[str], stalled: FloatArray, trust: FloatArray) -> None:
+    def report(
+        self, addresses: Sequence[str], stalled: FloatArray, trust: FloatArray, unproductive: BoolArray
+    ) -> None:
         """Log and count each change once; `addresses` are in the order of the rows."""
         hanging = stalled == 1.0
         distrusted = np.where(self._distrusted, trust < TRUSTED_ABOVE, trust < DISTRUSTED_BELOW)
         for before, after, events in (
             (self._stalled, hanging, ("recovered", "stalled")),
             (self._distrusted, distrusted, ("trusted", "distrusted")),
+            (self._unproductive, unproductive, ("productive", "unproductive")),
         ):
             for row in np.flatnonzero(before != after).tolist():
                 event = events[int(after[row])]
                 level, text = _EVENTS[event]
                 self._events.labels(event).inc()
                 _log.log(level, text, addresses[row])
-        self._stalled, self._distrusted = hanging, distrusted
+        self._stalled, self._distrusted, self._unproductive = hanging, distrusted, unproductive
+        self._unproductive_endpoints.set(int(unproductive.sum()))
         self._stalled_endpoints.set(int(hanging.sum()))
         self._distrusted_endpoints.set(int(distrusted.sum()))

@@ -21,8 +21,10 @@ from xds_server.signals.forecast.forecaster import SignalForecaster
 from xds_server.signals.passive.expected_answers import Spread
 from xds_server.signals.passive.refusals import Refusals
 from xds_server.signals.passive.served import ServedWindows
+from xds_server.signals.passive.shared_faults import SharedFaults
 from xds_server.signals.passive.stall import HALF_OPEN_FACTOR, StallDetector, StallInputs, Timing
 from xds_server.signals.passive.trust import Trust
+from xds_server.signals.passive.unproductive import Unproductive
 from xds_server.signals.rows import remapped, rows_before
 from xds_server.signals.traffic import TrafficColumns
 
@@ -85,6 +87,8 @@ class SignalJoiner:
         self._sources = sources
         self._events = EndpointEvents(registry)
         self._trust = Trust()
+        self._shared_faults = SharedFaults()
+        self._unproductive = Unproductive()
         self._refusals = Refusals()
         self._stall = StallDetector()
         self._times = PageTimes()
@@ -128,7 +132,7 @@ class SignalJoiner:
 
     def take(self, finished: Finished, now: float) -> None:
         """Take in a request that an Envoy has finished."""
-        self._served.record(finished, now)
+        self._served.record(finished, now, self._shared_faults.record(finished, now))
         self._refusals.record(finished, now)
 
     def join(
@@ -162,7 +166,8 @@ class SignalJoiner:
         trust = self._trust.step(recent.ok, recent.faults + refused, now)
         if self._trust.recovered.any():
             self._served.reset_errors(np.flatnonzero(self._trust.recovered))
-        self._events.report(membership.addresses, stalled, trust)
+        unproductive = self._unproductive.step(recent.to_picks, pages["progress_total"], self._pools, now)
+        self._events.report(membership.addresses, stalled, trust, unproductive)
         self._publish_computed(envoy, stalled, trust, now, listening=listening)
         table = self._table(membership, pages, returning, now)
         return table if self._forecaster is None else self._forecaster.add_to(table, now)
@@ -170,7 +175,7 @@ class SignalJoiner:
     def _follow(self, membership: Membership, now: float) -> None:
         addresses, size = membership.addresses, len(membership.addresses)
         source = rows_before(addresses, self._rows)
-        for part in (self._trust, self._stall, self._times, self._traffic, self._events):
+        for part in (self._trust, self._unproductive, self._stall, self._times, self._traffic, self._events):
             part.remap_rows(source)
         restored, until = self._restored
         if restored and now < until:

@@ -13,7 +13,7 @@ from xds_server.signals.passive.retry_blame import BLAME_ALL_RETRIES, RetryBlame
 from xds_server.signals.rows import FloatArray, IntArray, remapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
 
@@ -42,6 +42,8 @@ class NewAnswers(NamedTuple):
     """Whole answers to requests without a pick."""
     drawn: IntArray
     """Whole answers to requests without a pick and without a session."""
+    to_picks: IntArray
+    """Whole answers to picks with a status below 400, without those to handshakes."""
 
 
 class ServedColumns(NamedTuple):
@@ -105,8 +107,11 @@ class ServedWindows:
         self._dirty = remapped(self._dirty, source, False)
         self._new_answers = remapped(self._new_answers, source, 0)
 
-    def record(self, finished: Finished, now: float) -> None:
-        """Record a request; one of an endpoint outside the membership is ignored."""
+    def record(self, finished: Finished, now: float, excused: Collection[str] = ()) -> None:
+        """Record a request; one of an endpoint outside the membership is ignored.
+
+        `excused` are the endpoints that are not at fault although it failed there.
+        """
         if finished.status == SWITCHED and not finished.established:
             return  # The request was recorded when the connection opened, perhaps days ago.
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
@@ -115,8 +120,15 @@ class ServedWindows:
             self._pending_at = now
         row = self._rows.get(finished.address)
         if row is not None:
-            self._pending.append((row, *_counted(finished)))
-        if finished.retried_away and self.retry_blame.blames_engine(finished):
+            kind, first, duration, answered = _counted(finished)
+            if kind == _FAULT and finished.address in excused:
+                kind = _CLIENT_ERROR
+            self._pending.append((row, kind, first, duration, answered))
+        if (
+            finished.retried_away
+            and finished.picked not in excused
+            and self.retry_blame.blames_engine(finished)
+        ):
             row = self._rows.get(finished.picked)
             if row is not None:
                 self._pending.append((row, _RETRIED, np.nan, np.nan, _NO_WHOLE_ANSWER))
@@ -175,7 +187,8 @@ class ServedWindows:
         faults = (kinds == _FAULT) | (kinds == _RETRIED)
         whole, without_pick = answers > _NO_WHOLE_ANSWER, answers > _ANSWER_TO_PICK
         # In the order of `NewAnswers`.
-        counted = (kinds == _OK, faults, whole, without_pick, answers == _ANSWER_BY_WEIGHT)
+        to_picks = (kinds == _OK) & (answers == _ANSWER_TO_PICK) & np.isfinite(firsts)
+        counted = (kinds == _OK, faults, whole, without_pick, answers == _ANSWER_BY_WEIGHT, to_picks)
         for column, chosen in enumerate(counted):
             self._new_answers[:, column] += np.bincount(rows[chosen], minlength=members)
         for histogram, values in ((self._first_bytes, firsts), (self._durations, durations)):
