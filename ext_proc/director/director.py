@@ -292,6 +292,7 @@ class Director:
             identity=identity,
             text=text,
             kv_keys=None if kv is None else kv.keys,
+            kv_shape=0 if kv is None else kv.shape,
         )
 
     def _matched(self, pool: PoolState, blocks: Sequence[int], kv: KvPrompt | None) -> NDArray[np.int64]:
@@ -322,7 +323,7 @@ class Director:
             self.warmth.popularity.count(blocks, now, also, total, look_back)
             sent.mark = self._note_leading(request, first, matched)
         if request.kv_keys is not None and self._kv is not None:
-            sent.kv_key = self._kv.view.expect(first, request.kv_keys)
+            sent.kv_key = self._kv.view.expect(first, request.kv_keys, request.kv_shape)
         # A session does not follow a trial: that endpoint may not be reliable yet.
         if request.session_digest and not decision.trial:
             sent.session, sent.session_before = request.session_digest, request.session

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from ext_proc.kv.view import Freshness, KvView
-from ext_proc.prompt.text import IDS, PART
+from ext_proc.prompt.text import IDS, PART, is_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,6 +27,15 @@ FRESHNESS_SECONDS: Final = 0.1
 """The freshness of the whole fleet is computed at most this often."""
 MAX_IDS: Final = 32_768
 """Tokens of a prompt that are looked up: 2,048 blocks of 16."""
+_SHAPING: Final = (
+    "messages", "prompt", "text", "tools", "chat_template_kwargs", "add_generation_prompt", "chat_template",
+    "documents", "system", "continue_final_message",
+)  # fmt: skip
+"""Members of a body that chat templates treat each in its own way, ..."""
+_IN_MESSAGES: Final = (b'"tool_call', b'"type"')
+"""... and parts of messages: calls of tools with their results, and content in parts."""
+_IDS_SHAPE: Final = -1
+"""Of prompts that are token ids."""
 _ID_BYTES: Final = 8
 """Of an id with its comma, at most, where `MAX_IDS` of them are read."""
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
@@ -60,6 +69,15 @@ class KvPrompt:
     """Of its prefixes of 1, 2, ... tokens, as far as the tokens are known."""
     whole: bool
     total: int
+    shape: int = 0
+    """See `shape_of`."""
+
+
+def shape_of(envelope: Envelope) -> int:
+    """Return a number for what a body has of the members that become tokens each in its own way."""
+    present = [not is_null(getattr(envelope, name)) for name in _SHAPING]
+    messages = bytes(envelope.messages)
+    return sum(has << bit for bit, has in enumerate((*present, *(part in messages for part in _IN_MESSAGES))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,8 @@ class KvLookup:
         self._whole: dict[str, frozenset[str]] = {}
         """By pool."""
         self._partial: frozenset[str] = frozenset()
+        self._odd: dict[int, set[str]] = {}
+        """By shape: the endpoints at which it is not looked up."""
 
     def set_pool(
         self,
@@ -118,13 +138,17 @@ class KvLookup:
         if adapter is None:
             return None
         if prompt.tokens is not None:
-            tokens = ids_in(prompt.text, prompt.tokens)
+            tokens, shape = ids_in(prompt.text, prompt.tokens), _IDS_SHAPE
+        elif state.reader is None:
+            return None
         else:
-            tokens = None if state.reader is None else state.reader.read(envelope)
+            tokens, shape = state.reader.read(envelope), shape_of(envelope)
         if tokens is None or not len(tokens.ids):
             return None
         keys = self.view.keys(tokens.ids, adapter, prompt.salt)
-        return None if keys is None else KvPrompt(pool, keys, tokens.whole, max(tokens.total, len(keys)))
+        if keys is None:
+            return None
+        return KvPrompt(pool, keys, tokens.whole, max(tokens.total, len(keys)), shape)
 
     def _adapter(self, pool: _Pool, model: str, named: str) -> str | None:
         """Return the adapter under which the pool's engines publish blocks, "" for none; None: unknown.
@@ -154,14 +178,16 @@ class KvLookup:
             return local
         self._classify()
         members = self._pools[prompt.pool].members
-        whole = self._whole[prompt.pool]
-        if not whole and not self._partial:
+        whole, partial = self._whole[prompt.pool], self._partial
+        if (odd := self._odd.get(prompt.shape)) is not None:
+            whole, partial = whole - odd, partial - odd
+        if not whole and not partial:
             return local
         cached_tokens = self.view.cached_tokens(prompt.keys, self.most_blocks)
         usable = len(prompt.keys) - 1
         merged = {a: n for a, n in local.items() if a not in whole}
         for address, tokens in cached_tokens.items():
-            if address not in members or (address not in whole and address not in self._partial):
+            if address not in members or (address not in whole and address not in partial):
                 continue
             cached = min(blocks, round(blocks * tokens / prompt.total))
             exact = address in whole and (prompt.whole or tokens + self.view.block_tokens(address) <= usable)
@@ -181,6 +207,11 @@ class KvLookup:
         if now - self._classified_at < FRESHNESS_SECONDS:
             return
         self._classified_at = now
+        odd: dict[int, set[str]] = {}
+        for address in self.view.addresses:
+            for shape in self.view.odd_shapes(address):
+                odd.setdefault(shape, set()).add(address)
+        self._odd = odd
         freshness = {address: self.view.freshness(address) for address in self.view.addresses}
         self._partial = frozenset(a for a, state in freshness.items() if state is Freshness.PARTIAL)
         whole = frozenset(a for a, state in freshness.items() if state is Freshness.WHOLE)

@@ -22,6 +22,12 @@ class KvMetrics:
             ["freshness"],
             registry=registry,
         )
+        self.stale = Gauge(
+            "warmroute_kv_event_stale_endpoints",
+            "Endpoints whose KV events are stale, by cause",
+            ["cause"],
+            registry=registry,
+        )
         self.blocks = Gauge(
             "warmroute_kv_event_index_blocks", "Blocks in the index of KV events", registry=registry
         )

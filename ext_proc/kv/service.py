@@ -18,7 +18,7 @@ from ext_proc.kv.lookup import KvLookup
 from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.sequence import MAX_BYTES
 from ext_proc.kv.subscriber import Limits, RankSubscriber
-from ext_proc.kv.view import Freshness, KvView
+from ext_proc.kv.view import STALE_CAUSES, Freshness, KvView
 from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class KvEvents:
         for state in Freshness:
             gauge = self._metrics.endpoints.labels(state.value)
             gauge.set_function(lambda state=state: self._count(state))  # type: ignore[misc]
+        for cause in STALE_CAUSES:
+            gauge = self._metrics.stale.labels(cause)
+            gauge.set_function(lambda cause=cause: self._count_stale(cause))  # type: ignore[misc]
         self._metrics.blocks.set_function(self._blocks)
         self._sources: dict[str, KvEventSource] = {}
         self._subscribers: dict[str, list[asyncio.Task[None]]] = {}
@@ -223,6 +226,9 @@ class KvEvents:
 
     def _count(self, state: Freshness) -> int:
         return sum(1 for address in self._sources if self.view.freshness(address) is state)
+
+    def _count_stale(self, cause: str) -> int:
+        return sum(1 for address in self._sources if self.view.judge(address).stale_by == cause)
 
     def _blocks(self) -> int:
         trackers = (tracker for address in self._sources for tracker in self.view.trackers(address))

@@ -62,6 +62,15 @@ class Tracker:
         return self._whole and not self.slot.lost
 
     @property
+    def unsettled_by(self) -> str:
+        """Why the tracker is not settled, by a name in `STALE_CAUSES` of `ext_proc.kv.view`."""
+        if not self.connected:
+            return "not_connected"
+        if self.sequence.replaying or self.sequence.replay_from is not None:
+            return "replay"
+        return "waiting" if self.sequence.settled else "no_message"
+
+    @property
     def cause(self) -> str:
         """Why the tracker is not settled, otherwise why it is not whole."""
         if not self.connected:

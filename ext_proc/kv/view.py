@@ -4,6 +4,11 @@ An endpoint's events are fresh while its sockets are connected, no message is mi
 sent there appear among its blocks. Silence alone is no fault, because an idle engine publishes nothing. So
 silence counts only after prompts of ours that must have filled blocks. The same check finds a tokenizer or a
 chat template that differs from the engine's: other blocks appear than the expected ones.
+
+A template may differ in a part that only some requests use, such as tools. So prompts are judged by their
+shape (`ext_proc.kv.lookup.shape_of`): after `MAX_UNSEEN` prompts in a row without a trace, their shape is
+not looked up at that endpoint. The endpoint is stale if that is so of all shapes that were judged, or if
+`MOST_UNSEEN` prompts of any shapes in a row have left none.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +26,7 @@ from ext_proc.kv.events import extra_of_salt
 from ext_proc.kv.tracker import Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,8 +35,15 @@ SLOW_TIER_WORTH: Final = 0.5
 UNSEEN_SECONDS: Final = 30.0
 """A prompt whose first cold block is not published within this time has left no trace."""
 MAX_UNSEEN: Final = 3
-"""Prompts in a row without a trace, after which an endpoint is stale until one appears."""
+"""Prompts of one shape in a row without a trace; then that shape is not looked up until one appears."""
+MOST_UNSEEN: Final = 24
+"""The same of prompts of any shapes: other shapes may be of long ago."""
 MAX_EXPECTED: Final = 256
+MAX_SHAPES: Final = 64
+"""Shapes that are judged at an endpoint; the one without a result for longest goes first."""
+STALE_CAUSES: Final = ("not_connected", "replay", "no_message", "waiting", "no_trace")
+"""Why an endpoint is stale, as a metric's label: no connection; a replay waits or is in progress; no message
+yet; messages wait to be applied; prompts leave no trace."""
 
 
 class Freshness(Enum):
@@ -48,10 +60,41 @@ class Freshness(Enum):
 @dataclass
 class _Endpoint:
     trackers: list[Tracker]
-    expected: OrderedDict[int, float] = field(default_factory=OrderedDict)
-    """Keys of prefixes that the engine must fill soon, with the time of their prompt."""
-    unseen: int = 0
-    """Prompts in a row without a trace."""
+    expected: OrderedDict[int, tuple[float, int]] = field(default_factory=OrderedDict)
+    """Keys of prefixes that the engine must fill soon, with the time and shape of their prompt."""
+    untraced: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    """By shape: prompts in a row without a trace."""
+
+    in_a_row: int = 0
+    """Prompts of any shape without a trace since the last one with a trace."""
+
+    def judge(self, shape: int, *, traced: bool) -> None:
+        """Take the result of a prompt."""
+        self.in_a_row = 0 if traced else self.in_a_row + 1
+        self.untraced[shape] = 0 if traced else self.untraced.get(shape, 0) + 1
+        self.untraced.move_to_end(shape)
+        if len(self.untraced) > MAX_SHAPES:
+            self.untraced.popitem(last=False)
+
+    @property
+    def stale(self) -> bool:
+        """Whether prompts of no shape leave a trace."""
+        all_odd = bool(self.untraced) and min(self.untraced.values()) >= MAX_UNSEEN
+        return all_odd or self.in_a_row >= MOST_UNSEEN
+
+    def odd_shapes(self) -> list[int]:
+        """Return the shapes whose prompts leave no trace."""
+        return [shape for shape, count in self.untraced.items() if count >= MAX_UNSEEN]
+
+
+class Judgement(NamedTuple):
+    """How far an endpoint's events can be relied on, and why no further."""
+
+    freshness: Freshness
+    text: str | None = None
+    """None: they are whole."""
+    stale_by: str = ""
+    """Of `STALE_CAUSES`; empty: it is not stale."""
 
 
 class KvView:
@@ -100,37 +143,44 @@ class KvView:
 
     def freshness(self, address: str) -> Freshness:
         """Return how far an endpoint's events can be relied on now."""
-        return self._judge(address)[0]
+        return self.judge(address).freshness
+
+    def odd_shapes(self, address: str) -> Collection[int]:
+        """Return the shapes that are not looked up at an endpoint: their prompts leave no trace."""
+        endpoint = self._endpoints.get(address)
+        return () if endpoint is None else endpoint.odd_shapes()
 
     def status(self, address: str) -> dict[str, Any]:
         """Return what operators see of an endpoint: freshness with its cause, blocks, and each rank."""
-        freshness, cause = self._judge(address)
+        judgement, endpoint = self.judge(address), self._endpoints.get(address)
         return {
-            "freshness": freshness.value,
-            **({} if cause is None else {"cause": cause}),
+            "freshness": judgement.freshness.value,
+            **({} if judgement.text is None else {"cause": judgement.text}),
+            "shapes_without_trace": 0 if endpoint is None else len(endpoint.odd_shapes()),
             "blocks": sum(len(tracker.slot.blocks) for tracker in self.trackers(address)),
             "block_tokens": self.block_tokens(address) or None,
             "ranks": [tracker.status() for tracker in self.trackers(address)],
         }
 
-    def _judge(self, address: str) -> tuple[Freshness, str | None]:
-        """Return an endpoint's freshness, and the reason if it is less than whole."""
+    def judge(self, address: str) -> Judgement:
+        """Return how far an endpoint's events can be relied on now."""
         endpoint = self._endpoints.get(address)
         if endpoint is None:
-            return Freshness.STALE, "it publishes no events"
+            return Judgement(Freshness.STALE, "it publishes no events", "not_connected")
         for tracker in endpoint.trackers:
             if not tracker.settled:
-                return Freshness.STALE, tracker.cause
+                return Judgement(Freshness.STALE, tracker.cause, tracker.unsettled_by)
         self._expire(endpoint)
-        if endpoint.unseen >= MAX_UNSEEN:
-            return Freshness.STALE, (
-                f"the last {endpoint.unseen} prompts left no trace in its events: compare the pool's"
+        if endpoint.stale:
+            text = (
+                f"the last {endpoint.in_a_row} prompts left no trace in its events: compare the pool's"
                 " tokenizer and chat_template with the engine's, and see that the engine still publishes"
             )
+            return Judgement(Freshness.STALE, text, "no_trace")
         for tracker in endpoint.trackers:
             if not tracker.whole:
-                return Freshness.PARTIAL, tracker.cause
-        return Freshness.WHOLE, None
+                return Judgement(Freshness.PARTIAL, tracker.cause)
+        return Judgement(Freshness.WHOLE)
 
     def keys(
         self, tokens: Sequence[int] | NDArray[np.uint64], adapter: str = "", salt: str = ""
@@ -167,8 +217,10 @@ class KvView:
             totals[slot.owner] = totals.get(slot.owner, 0.0) + tokens
         return {a: int(total / len(self._endpoints[a].trackers)) for a, total in totals.items()}
 
-    def expect(self, address: str, keys: NDArray[np.uint64]) -> int:
+    def expect(self, address: str, keys: NDArray[np.uint64], shape: int = 0) -> int:
         """Expect that an endpoint soon publishes the blocks of a prompt, given by the keys of its prefixes.
+
+        `shape` is the prompt's.
 
         Return the key of the first cold block, 0 if nothing is expected.
         """
@@ -184,7 +236,7 @@ class KvView:
         for key in keys[step - 1 :: step].tolist():
             if not self.index.holders(key) & ranks:
                 # A repeated prompt is expected once.
-                endpoint.expected.setdefault(key, self._clock())
+                endpoint.expected.setdefault(key, (self._clock(), shape))
                 expected = key
                 break
         if len(endpoint.expected) > MAX_EXPECTED:
@@ -199,14 +251,14 @@ class KvView:
 
     def _match_expected(self, endpoint: _Endpoint, keys: list[int]) -> None:
         for key in keys:
-            if endpoint.expected.pop(key, None) is not None:
-                endpoint.unseen = 0
+            if (expected := endpoint.expected.pop(key, None)) is not None:
+                endpoint.judge(expected[1], traced=True)
 
     def _expire(self, endpoint: _Endpoint) -> None:
         late = self._clock() - UNSEEN_SECONDS
         while endpoint.expected:
-            key, sent_at = next(iter(endpoint.expected.items()))
+            key, (sent_at, shape) = next(iter(endpoint.expected.items()))
             if sent_at > late:
                 return
             del endpoint.expected[key]
-            endpoint.unseen += 1
+            endpoint.judge(shape, traced=False)

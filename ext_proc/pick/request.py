@@ -68,6 +68,8 @@ class PickRequest(msgspec.Struct, frozen=True):
     """The canonical prompt."""
     kv_keys: NDArray[np.uint64] | None = None
     """Of the prompt's prefixes, where the pool's engines publish KV events."""
+    kv_shape: int = 0
+    """Of the same prompt, see `ext_proc.kv.lookup.shape_of`."""
 
     @property
     def prefix(self) -> str:

@@ -118,6 +118,7 @@ async def test_what_was_published_before_and_after_is_known(form: str) -> None:
             assert engine.asked == [0]
             assert made.count("warmroute_kv_event_blocks_total", change="stored") == 3
             assert made.count("warmroute_kv_event_endpoints", freshness="whole") == 1
+            assert made.count("warmroute_kv_event_stale_endpoints", cause="not_connected") == 0
             assert made.count("warmroute_kv_event_index_blocks") == 3
 
 
@@ -133,6 +134,7 @@ async def test_status_shows_a_healthy_publisher() -> None:
         assert status["ranks"][0].pop("last_message_seconds_ago") >= 0
         assert status == {
             "freshness": "whole",
+            "shapes_without_trace": 0,
             "blocks": 3,
             "block_tokens": SIZE,
             "ranks": [{

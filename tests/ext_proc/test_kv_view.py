@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup, KvPrompt, PromptTokens
-from ext_proc.kv.view import MAX_EXPECTED, MAX_UNSEEN, UNSEEN_SECONDS, Freshness
+from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup, KvPrompt, PromptTokens, shape_of
+from ext_proc.kv.view import MAX_EXPECTED, MAX_SHAPES, MAX_UNSEEN, MOST_UNSEEN, UNSEEN_SECONDS, Freshness
 from ext_proc.prompt.decode import Prompt
 from ext_proc.prompt.envelope import Envelope
 from tests.ext_proc.kv_worlds import World, batch, settle, stored
@@ -73,6 +74,12 @@ def hold(world: World, blocks: int, first: int = 1) -> None:
     world.tell(stored(numbers, None, PROMPT[: blocks * SIZE], SIZE))
 
 
+def traced(world: World, token: int, shape: int = 0) -> None:
+    """Send a prompt to `a` whose blocks appear."""
+    world.view.expect("a", keys(world, [token] * 33), shape)
+    world.tell(stored([token], None, [token] * SIZE, SIZE))
+
+
 def test_silence_alone_is_no_fault() -> None:
     world = World()
     hold(world, 1)
@@ -89,9 +96,54 @@ def test_prompts_without_trace_make_an_endpoint_stale() -> None:
         world.view.expect("a", keys(world, [number] * 33))
         world.clock.now += UNSEEN_SECONDS
     assert world.view.freshness("a") is Freshness.STALE
-    world.view.expect("a", keys(world, [77] * 33))
-    world.tell(stored([77], None, [77] * SIZE, SIZE))
+    traced(world, 77)
     assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_one_shape_without_trace_leaves_others_fresh() -> None:
+    """As of tools that the engine's template renders in another way: other requests are looked up."""
+    world = Asking()
+    hold(world, 5)
+    plain, odd = world.ask(PROMPT), replace(world.ask(PROMPT), shape=7)
+    traced(world, 77, plain.shape)
+    for number in range(3 * MAX_UNSEEN):
+        world.view.expect("a", keys(world, [number] * 33), odd.shape)
+    world.clock.now += UNSEEN_SECONDS
+    assert world.view.freshness("a") is Freshness.WHOLE
+    assert world.view.status("a")["shapes_without_trace"] == 1
+    assert world.lookup.merged(plain, {"a": 9}, 20) == {"a": 10}
+    assert world.lookup.merged(odd, {"a": 9}, 20) == {"a": 9}, "our own index alone"
+    for number in range(100, 100 + MOST_UNSEEN):
+        world.view.expect("a", keys(world, [number] * 33), odd.shape)
+    world.clock.now += UNSEEN_SECONDS
+    assert world.view.judge("a").stale_by == "no_trace", "nothing has left a trace for long"
+    traced(world, 78, odd.shape)
+    world.later()
+    assert world.lookup.merged(odd, {"a": 9}, 20) == {"a": 10}
+
+
+def test_shapes_of_bodies_differ() -> None:
+    bodies = [
+        '{"messages": [{"role": "user", "content": "x"}]}',
+        '{"messages": [{"role": "user", "content": "x"}], "tools": []}',
+        '{"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}',
+        '{"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]}',
+        '{"prompt": "x"}',
+    ]
+    envelopes = [msgspec.json.decode(body, type=Envelope) for body in bodies]
+    assert len({shape_of(envelope) for envelope in envelopes}) == len(bodies)
+    again = msgspec.json.decode(bodies[0].replace("x", "y") + " ", type=Envelope)
+    assert shape_of(again) == shape_of(envelopes[0])
+
+
+def test_shapes_that_are_judged_are_bounded() -> None:
+    world = World()
+    hold(world, 1)
+    for shape in range(3 * MAX_SHAPES):
+        world.view.expect("a", keys(world, [shape] * 33), shape)
+        world.clock.now += UNSEEN_SECONDS
+        world.view.freshness("a")
+    assert len(world.view._endpoints["a"].untraced) == MAX_SHAPES
 
 
 def test_prompts_whose_blocks_appear_keep_it_whole() -> None:

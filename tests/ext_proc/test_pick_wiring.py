@@ -243,7 +243,7 @@ class Events:
         assert all(address in ENDS for address in local)
         return {self.holder: blocks // 2, "gone:1": blocks}
 
-    def expect(self, address: str, _keys: Any) -> None:
+    def expect(self, address: str, _keys: Any, _shape: int) -> None:
         self.expected_at.append(address)
 
 
