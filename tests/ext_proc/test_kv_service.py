@@ -173,6 +173,7 @@ async def test_status_says_why_there_is_no_connection(unused_tcp_port: int) -> N
         await until(lambda: "refused" in made.cause())
         assert made.status()["freshness"] == "stale"
         assert made.cause() == "not connected: connection refused"
+        assert made.count("warmroute_kv_event_stale_endpoints", cause="not_connected") == 1
         assert made.status()["block_tokens"] is None
 
 

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from fleet.errors import SettingsError
-from fleet.settings import SignalSettings, parse_settings
+from fleet.settings import JoiningSettings, SignalSettings, parse_settings
 from fleet.settings.membership import membership
 from testing.signals import loads_of
+from xds_server.endpoints.factory import SourceFactory
+from xds_server.endpoints.gate import ProbeResult
+from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.source import SourceMetrics
 from xds_server.http1 import keys
 from xds_server.http1.keys import KeyFiles
 from xds_server.signals.scrape.engines import ENGINES, reader_of
@@ -78,6 +83,37 @@ async def queue_of(scraper: Scraper, address: str) -> float:
 )
 def test_place_of_a_pools_pages(pool: str, url: str) -> None:
     assert endpoint(pool).metrics_url == url
+
+
+async def test_sources_place_precedes_the_pools(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("[{address: '10.0.0.2:8000'}]")
+    source = f"{{file: {{path: {tmp_path}/list.yaml}}, metrics: {{port: 9, path: /y}}}}"
+    (pool,) = settings(f"metrics: {{port: 8}}, discovery: [{source}]").pools
+    made = SourceFactory()(pool, pool.discovery[0], SourceMetrics(CollectorRegistry()))
+    endpoints: list[Endpoint] = []
+    running = asyncio.create_task(made.source.run(endpoints.extend))
+    async with asyncio.timeout(60):
+        while not endpoints:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert [each.metrics_url for each in endpoints] == ["http://10.0.0.2:9/y"]
+    assert membership(settings("metrics: {port: 8}")).endpoints[0].metrics_url.endswith(":8/metrics")
+
+
+async def test_probe_sends_the_pools_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-secret\n")
+    requests: list[Any] = []
+    async with serving({"/v1/models": b'{"data": [{"id": "m"}]}'}, requests) as address:
+        results: list[ProbeResult] = []
+        prober = Prober(lambda _, result: bool(results.append(result)))
+        each = endpoint(f"models: [m], api_key_file: {tmp_path}/key", address)
+        prober.update({address: (each, JoiningSettings())})
+        async with asyncio.timeout(60):
+            while not results:
+                await asyncio.sleep(0.01)
+        await prober.close()
+    assert results == [ProbeResult.READY]
+    assert set(requests) == {("/v1/models", "Bearer sk-secret"), ("/health", "Bearer sk-secret")}
 
 
 def test_usual_places_are_tried_where_none_is_set() -> None:
