@@ -120,7 +120,7 @@ async def test_pages_and_probes_go_over_tls_and_follow_a_rotation(engine: Engine
     await xds.start()
     try:
         await until(lambda: xds.ready and (signals := load(xds)) and signals.running)
-        assert engine.requests == {("/metrics", "envoy"), ("/v1/models", "envoy")}
+        assert engine.requests == {("/metrics", "envoy"), ("/v1/models", "envoy"), ("/health", "envoy")}
         await engine.stop()
         engine.authority = Authority(engine.directory, "engines")
         await engine.start(engine.authority.issue("engine", "engines.test"))
