@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,9 @@ from fleet.codec import (
     decode_loads,
     decode_membership,
     decode_missed,
+    decode_placements,
     decode_prefill,
+    encode_placements,
     encode_traffic,
 )
 from fleet.errors import PeerError
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore, FleetView, Traffic
+    from fleet.store import FleetStore, FleetView, Placement, Traffic
 
 REPORT_INTERVAL_SECONDS: Final = 0.25
 """Between reports without a change, and at most between reports on many endpoints."""
@@ -44,6 +47,9 @@ _LEAST_REPORT_SECONDS: Final = 0.05
 """The other workers pick by these counts, which are soon out of date."""
 _REPORT_SECONDS_PER_ENDPOINT: Final = 0.001
 """Reading a report takes xds_server some microseconds an endpoint."""
+MOST_PLACED: Final = 16_384
+"""Placements that wait for xds_server."""
+_PLACED_AT_ONCE: Final = 128
 FIRST_BACKOFF_SECONDS: Final = 0.1
 MAX_BACKOFF_SECONDS: Final = 2.0
 _OPTIONS: Final = Options(
@@ -133,6 +139,9 @@ class Follower:
     ) -> None:
         """`booked` is set at each pick: without it, picks wait for the next look at the traffic."""
         self._booked = asyncio.Event() if booked is None else booked
+        self._placed: deque[Placement] = deque(maxlen=MOST_PLACED)
+        self._takes_placements = False
+        """Whether the xds_server of this stream takes placements: older ones end the stream."""
         self._worker = worker
         self._store = store
         self._traffic = traffic
@@ -145,6 +154,11 @@ class Follower:
             Counter("warmroute_follower_breaks_total", "Broken streams to xds_server", registry=registry),
         )
 
+    def place(self, placement: Placement) -> None:
+        """Pass a placement on to xds_server; those of a time without it are kept, up to `MOST_PLACED`."""
+        self._placed.append(placement)
+        self._booked.set()
+
     async def run(self) -> None:
         """Follow until cancelled."""
         await self._reconnector.run(self._follow)
@@ -156,6 +170,7 @@ class Follower:
             PeerError: an update cannot be applied.
         """
         following = Following()
+        self._takes_placements = False
         reconnector = self._reconnector
         call = control_pb2_grpc.FleetControlStub(channel).Follow(self._requests())
         first = True
@@ -171,6 +186,12 @@ class Follower:
                     for missed in decode_missed(update.missed):
                         self._store.publish_missed(missed)
                     continue
+                if update.HasField("placed"):
+                    self._takes_placements = True
+                    self._booked.set()
+                    for placement in decode_placements(update.placed):
+                        self._store.publish_placed(placement)
+                    continue
                 view = following.on_update(update, self._store.view, self._clock())
                 if view is not None:
                     self._store.publish(view)
@@ -182,6 +203,9 @@ class Follower:
         reports, bucket = Reports(), TokenBucket()
         while True:
             self._booked.clear()
+            while self._placed and self._takes_placements:
+                some = [self._placed.popleft() for _ in range(min(len(self._placed), _PLACED_AT_ONCE))]
+                yield control_pb2.FollowRequest(placed=encode_placements(some))
             traffic = list(self._traffic())
             if reports.starts(traffic, self._clock()):
                 yield encode_traffic(traffic)

@@ -12,7 +12,7 @@ import numpy as np
 from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
 from fleet.signals import MOST, PICK_SIGNALS, ROW, SIGNALS, SignalTable, Source, checked
-from fleet.store import FleetView, Missed, Traffic
+from fleet.store import FleetView, Missed, Placement, Traffic
 from fleet.wire import control_pb2
 from fleet.wire_fields import fields, sized
 
@@ -30,6 +30,8 @@ _ENTRIES_FACTOR: Final = 2
 _MORE_ENTRIES: Final = 64
 """Entries of a report beyond the membership's, because its worker may not know yet which endpoints have
 left."""
+MAX_ADDRESS: Final = 64
+"""Characters of an endpoint's address."""
 _REPORT: Final = sized(control_pb2.FollowRequest.REPORT_FIELD_NUMBER)
 _REPORTS: Final = 4
 """Fields of a large message to read; a report has one."""
@@ -53,6 +55,7 @@ def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
                 sub_zone=place.sub_zone,
                 fault_domains=endpoint.fault_domains,
                 listed=endpoint.listed,
+                own_names=endpoint.own_names,
                 kv_events=endpoint.kv_events and control_pb2.KvEventSource(**asdict(endpoint.kv_events)),
             )
     return update
@@ -74,6 +77,7 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
                         fault_domains=tuple(entry.fault_domains),
                         kv_events=_decode_source(entry),
                         listed=tuple(entry.listed),
+                        own_names=tuple(entry.own_names),
                     )
                     for entry in pool.endpoints
                 ),
@@ -190,6 +194,22 @@ def decode_prefill(update: control_pb2.InFlightUpdate, membership: Membership) -
         for address, seconds in zip(addresses, sent, strict=False)
         if isfinite(seconds) and seconds >= 0
     }
+
+
+def encode_placements(placements: Iterable[Placement]) -> control_pb2.Placements:
+    """Encode placements, the newest last."""
+    return control_pb2.Placements(
+        placements=[control_pb2.Placement(name=name, endpoint=endpoint) for name, endpoint in placements]
+    )
+
+
+def decode_placements(sent: control_pb2.Placements) -> list[Placement]:
+    """Read the inverse of `encode_placements`; what names no endpoint is left out."""
+    return [
+        Placement(entry.name, entry.endpoint)
+        for entry in sent.placements
+        if entry.name and 0 < len(entry.endpoint) <= MAX_ADDRESS
+    ]
 
 
 def encode_missed(missed: Iterable[Missed]) -> control_pb2.FleetUpdate:

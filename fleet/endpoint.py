@@ -59,6 +59,8 @@ class Endpoint:
     settings."""
     listed: tuple[str, ...] = ()
     """Models that the engine itself lists in addition, such as LoRA adapters."""
+    own_names: tuple[str, ...] = ()
+    """Those of `models` that its engine lists as its own model, not as an adapter; empty: unknown, or one."""
 
     @property
     def host(self) -> str:

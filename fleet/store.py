@@ -80,10 +80,18 @@ class Missed(NamedTuple):
     """64-bit digest of the whole request: repetitions go elsewhere; 0: none was sent."""
 
 
+class Placement(NamedTuple):
+    """The endpoint of a name: of stored state, or of a hard session."""
+
+    name: int
+    """64-bit digest; never 0."""
+    endpoint: str
+
+
 class FleetStore:
     """Holds the newest view and every worker's newest traffic; wakes the tasks that wait for a change.
 
-    Missed requests pass through to the listeners and are not kept.
+    Missed requests and placements pass through to the listeners and are not kept.
 
     Single-threaded: all calls come from one event loop.
     """
@@ -99,6 +107,7 @@ class FleetStore:
         self._prefill_by: dict[str, dict[str, float]] = {}
         """The part of each worker."""
         self._on_missed: list[Callable[[Missed], None]] = []
+        self._on_placed: list[Callable[[Placement], None]] = []
 
     @property
     def view(self) -> FleetView | None:
@@ -130,6 +139,15 @@ class FleetStore:
         """Call every listener."""
         for listener in self._on_missed:
             listener(missed)
+
+    def on_placed(self, listener: Callable[[Placement], None]) -> None:
+        """Call `listener` with each placement from now on; it must not raise."""
+        self._on_placed.append(listener)
+
+    def publish_placed(self, placement: Placement) -> None:
+        """Call every listener."""
+        for listener in self._on_placed:
+            listener(placement)
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
         """Replace the former report of `worker`."""

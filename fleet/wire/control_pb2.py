@@ -24,41 +24,45 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66leet/wire/control.proto\x12\x0cwarmroute.v1\"l\n\rFollowRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.warmroute.v1.HelloH\x00\x12-\n\x06report\x18\x02 \x01(\x0b\x32\x1b.warmroute.v1.TrafficReportH\x00\x42\x06\n\x04kind\"\x17\n\x05Hello\x12\x0e\n\x06worker\x18\x01 \x01(\t\"A\n\rTrafficReport\x12\x30\n\tendpoints\x18\x01 \x03(\x0b\x32\x1d.warmroute.v1.EndpointTraffic\"\xa2\x02\n\x0f\x45ndpointTraffic\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tin_flight\x18\x02 \x01(\r\x12\x15\n\rstarted_total\x18\x03 \x01(\x04\x12\x16\n\x0e\x66inished_total\x18\x04 \x01(\x04\x12!\n\x14\x64uration_p99_seconds\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12%\n\x18oldest_in_flight_seconds\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\"\n\x15prefill_seconds_total\x18\x07 \x01(\x01H\x02\x88\x01\x01\x42\x17\n\x15_duration_p99_secondsB\x1b\n\x19_oldest_in_flight_secondsB\x18\n\x16_prefill_seconds_total\"\xd7\x01\n\x0b\x46leetUpdate\x12\x34\n\nmembership\x18\x01 \x01(\x0b\x32\x1e.warmroute.v1.MembershipUpdateH\x00\x12)\n\x05loads\x18\x02 \x01(\x0b\x32\x18.warmroute.v1.LoadUpdateH\x00\x12\x31\n\tin_flight\x18\x03 \x01(\x0b\x32\x1c.warmroute.v1.InFlightUpdateH\x00\x12,\n\x06missed\x18\x04 \x01(\x0b\x32\x1a.warmroute.v1.MissedUpdateH\x00\x42\x06\n\x04kind\"5\n\x10MembershipUpdate\x12!\n\x05pools\x18\x01 \x03(\x0b\x32\x12.warmroute.v1.Pool\"?\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\tendpoints\x18\x02 \x03(\x0b\x32\x16.warmroute.v1.Endpoint\"\xc2\x01\n\x08\x45ndpoint\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x0e\n\x06region\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x10\n\x08sub_zone\x18\x06 \x01(\t\x12\x15\n\rfault_domains\x18\x07 \x03(\t\x12.\n\tkv_events\x18\x08 \x01(\x0b\x32\x1b.warmroute.v1.KvEventSource\x12\x0e\n\x06listed\x18\x0c \x03(\t\"P\n\rKvEventSource\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x13\n\x0breplay_port\x18\x02 \x01(\r\x12\r\n\x05topic\x18\x03 \x01(\t\x12\r\n\x05ranks\x18\x04 \x01(\r\"|\n\nLoadUpdate\x12\x0f\n\x07weights\x18\x01 \x03(\r\x12+\n\x07signals\x18\x02 \x03(\x0b\x32\x1a.warmroute.v1.SignalColumn\x12\x1c\n\x14sampling_ratio_floor\x18\x03 \x01(\x01\x12\x12\n\noverridden\x18\x04 \x03(\r\"B\n\x0cSignalColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x12\x14\n\x0c\x61ges_seconds\x18\x03 \x01(\x0c\"4\n\x0cMissedUpdate\x12$\n\x06missed\x18\x01 \x03(\x0b\x32\x14.warmroute.v1.Missed\"Y\n\x06Missed\x12\x0e\n\x06prompt\x18\x01 \x01(\x06\x12\x0e\n\x06picked\x18\x02 \x01(\t\x12\x0e\n\x06served\x18\x03 \x01(\t\x12\x0e\n\x06serial\x18\x04 \x01(\x06\x12\x0f\n\x07request\x18\x05 \x01(\x06\"B\n\x0eInFlightUpdate\x12\x11\n\telsewhere\x18\x01 \x03(\r\x12\x1d\n\x15prefill_seconds_total\x18\x02 \x03(\x01\x32T\n\x0c\x46leetControl\x12\x44\n\x06\x46ollow\x12\x1b.warmroute.v1.FollowRequest\x1a\x19.warmroute.v1.FleetUpdate(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66leet/wire/control.proto\x12\x0cwarmroute.v1\"\x98\x01\n\rFollowRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.warmroute.v1.HelloH\x00\x12-\n\x06report\x18\x02 \x01(\x0b\x32\x1b.warmroute.v1.TrafficReportH\x00\x12*\n\x06placed\x18\x03 \x01(\x0b\x32\x18.warmroute.v1.PlacementsH\x00\x42\x06\n\x04kind\"\x17\n\x05Hello\x12\x0e\n\x06worker\x18\x01 \x01(\t\"A\n\rTrafficReport\x12\x30\n\tendpoints\x18\x01 \x03(\x0b\x32\x1d.warmroute.v1.EndpointTraffic\"\xa2\x02\n\x0f\x45ndpointTraffic\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tin_flight\x18\x02 \x01(\r\x12\x15\n\rstarted_total\x18\x03 \x01(\x04\x12\x16\n\x0e\x66inished_total\x18\x04 \x01(\x04\x12!\n\x14\x64uration_p99_seconds\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12%\n\x18oldest_in_flight_seconds\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\"\n\x15prefill_seconds_total\x18\x07 \x01(\x01H\x02\x88\x01\x01\x42\x17\n\x15_duration_p99_secondsB\x1b\n\x19_oldest_in_flight_secondsB\x18\n\x16_prefill_seconds_total\"\x83\x02\n\x0b\x46leetUpdate\x12\x34\n\nmembership\x18\x01 \x01(\x0b\x32\x1e.warmroute.v1.MembershipUpdateH\x00\x12)\n\x05loads\x18\x02 \x01(\x0b\x32\x18.warmroute.v1.LoadUpdateH\x00\x12\x31\n\tin_flight\x18\x03 \x01(\x0b\x32\x1c.warmroute.v1.InFlightUpdateH\x00\x12,\n\x06missed\x18\x04 \x01(\x0b\x32\x1a.warmroute.v1.MissedUpdateH\x00\x12*\n\x06placed\x18\x05 \x01(\x0b\x32\x18.warmroute.v1.PlacementsH\x00\x42\x06\n\x04kind\"9\n\nPlacements\x12+\n\nplacements\x18\x01 \x03(\x0b\x32\x17.warmroute.v1.Placement\"+\n\tPlacement\x12\x0c\n\x04name\x18\x01 \x01(\x06\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\"5\n\x10MembershipUpdate\x12!\n\x05pools\x18\x01 \x03(\x0b\x32\x12.warmroute.v1.Pool\"?\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\tendpoints\x18\x02 \x03(\x0b\x32\x16.warmroute.v1.Endpoint\"\xd5\x01\n\x08\x45ndpoint\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x0e\n\x06region\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x10\n\x08sub_zone\x18\x06 \x01(\t\x12\x15\n\rfault_domains\x18\x07 \x03(\t\x12.\n\tkv_events\x18\x08 \x01(\x0b\x32\x1b.warmroute.v1.KvEventSource\x12\x0e\n\x06listed\x18\t \x03(\t\x12\x11\n\town_names\x18\n \x03(\t\"P\n\rKvEventSource\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x13\n\x0breplay_port\x18\x02 \x01(\r\x12\r\n\x05topic\x18\x03 \x01(\t\x12\r\n\x05ranks\x18\x04 \x01(\r\"|\n\nLoadUpdate\x12\x0f\n\x07weights\x18\x01 \x03(\r\x12+\n\x07signals\x18\x02 \x03(\x0b\x32\x1a.warmroute.v1.SignalColumn\x12\x1c\n\x14sampling_ratio_floor\x18\x03 \x01(\x01\x12\x12\n\noverridden\x18\x04 \x03(\r\"B\n\x0cSignalColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x12\x14\n\x0c\x61ges_seconds\x18\x03 \x01(\x0c\"4\n\x0cMissedUpdate\x12$\n\x06missed\x18\x01 \x03(\x0b\x32\x14.warmroute.v1.Missed\"Y\n\x06Missed\x12\x0e\n\x06prompt\x18\x01 \x01(\x06\x12\x0e\n\x06picked\x18\x02 \x01(\t\x12\x0e\n\x06served\x18\x03 \x01(\t\x12\x0e\n\x06serial\x18\x04 \x01(\x06\x12\x0f\n\x07request\x18\x05 \x01(\x06\"B\n\x0eInFlightUpdate\x12\x11\n\telsewhere\x18\x01 \x03(\r\x12\x1d\n\x15prefill_seconds_total\x18\x02 \x03(\x01\x32T\n\x0c\x46leetControl\x12\x44\n\x06\x46ollow\x12\x1b.warmroute.v1.FollowRequest\x1a\x19.warmroute.v1.FleetUpdate(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fleet.wire.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FOLLOWREQUEST']._serialized_start=42
-  _globals['_FOLLOWREQUEST']._serialized_end=150
-  _globals['_HELLO']._serialized_start=152
-  _globals['_HELLO']._serialized_end=175
-  _globals['_TRAFFICREPORT']._serialized_start=177
-  _globals['_TRAFFICREPORT']._serialized_end=242
-  _globals['_ENDPOINTTRAFFIC']._serialized_start=245
-  _globals['_ENDPOINTTRAFFIC']._serialized_end=535
-  _globals['_FLEETUPDATE']._serialized_start=538
-  _globals['_FLEETUPDATE']._serialized_end=753
-  _globals['_MEMBERSHIPUPDATE']._serialized_start=755
-  _globals['_MEMBERSHIPUPDATE']._serialized_end=808
-  _globals['_POOL']._serialized_start=810
-  _globals['_POOL']._serialized_end=873
-  _globals['_ENDPOINT']._serialized_start=876
-  _globals['_ENDPOINT']._serialized_end=1070
-  _globals['_KVEVENTSOURCE']._serialized_start=1072
-  _globals['_KVEVENTSOURCE']._serialized_end=1152
-  _globals['_LOADUPDATE']._serialized_start=1154
-  _globals['_LOADUPDATE']._serialized_end=1278
-  _globals['_SIGNALCOLUMN']._serialized_start=1280
-  _globals['_SIGNALCOLUMN']._serialized_end=1346
-  _globals['_MISSEDUPDATE']._serialized_start=1348
-  _globals['_MISSEDUPDATE']._serialized_end=1400
-  _globals['_MISSED']._serialized_start=1402
-  _globals['_MISSED']._serialized_end=1491
-  _globals['_INFLIGHTUPDATE']._serialized_start=1493
-  _globals['_INFLIGHTUPDATE']._serialized_end=1559
-  _globals['_FLEETCONTROL']._serialized_start=1561
-  _globals['_FLEETCONTROL']._serialized_end=1645
+  _globals['_FOLLOWREQUEST']._serialized_start=43
+  _globals['_FOLLOWREQUEST']._serialized_end=195
+  _globals['_HELLO']._serialized_start=197
+  _globals['_HELLO']._serialized_end=220
+  _globals['_TRAFFICREPORT']._serialized_start=222
+  _globals['_TRAFFICREPORT']._serialized_end=287
+  _globals['_ENDPOINTTRAFFIC']._serialized_start=290
+  _globals['_ENDPOINTTRAFFIC']._serialized_end=580
+  _globals['_FLEETUPDATE']._serialized_start=583
+  _globals['_FLEETUPDATE']._serialized_end=842
+  _globals['_PLACEMENTS']._serialized_start=844
+  _globals['_PLACEMENTS']._serialized_end=901
+  _globals['_PLACEMENT']._serialized_start=903
+  _globals['_PLACEMENT']._serialized_end=946
+  _globals['_MEMBERSHIPUPDATE']._serialized_start=948
+  _globals['_MEMBERSHIPUPDATE']._serialized_end=1001
+  _globals['_POOL']._serialized_start=1003
+  _globals['_POOL']._serialized_end=1066
+  _globals['_ENDPOINT']._serialized_start=1069
+  _globals['_ENDPOINT']._serialized_end=1282
+  _globals['_KVEVENTSOURCE']._serialized_start=1284
+  _globals['_KVEVENTSOURCE']._serialized_end=1364
+  _globals['_LOADUPDATE']._serialized_start=1366
+  _globals['_LOADUPDATE']._serialized_end=1490
+  _globals['_SIGNALCOLUMN']._serialized_start=1492
+  _globals['_SIGNALCOLUMN']._serialized_end=1558
+  _globals['_MISSEDUPDATE']._serialized_start=1560
+  _globals['_MISSEDUPDATE']._serialized_end=1612
+  _globals['_MISSED']._serialized_start=1614
+  _globals['_MISSED']._serialized_end=1703
+  _globals['_INFLIGHTUPDATE']._serialized_start=1705
+  _globals['_INFLIGHTUPDATE']._serialized_end=1771
+  _globals['_FLEETCONTROL']._serialized_start=1773
+  _globals['_FLEETCONTROL']._serialized_end=1857
 # @@protoc_insertion_point(module_scope)

@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "report")
+    __slots__ = ("hello", "report", "placed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     report: TrafficReport
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[TrafficReport, _Mapping]] = ...) -> None: ...
+    placed: Placements
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[TrafficReport, _Mapping]] = ..., placed: _Optional[_Union[Placements, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("worker",)
@@ -45,16 +47,32 @@ class EndpointTraffic(_message.Message):
     def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ..., oldest_in_flight_seconds: _Optional[float] = ..., prefill_seconds_total: _Optional[float] = ...) -> None: ...
 
 class FleetUpdate(_message.Message):
-    __slots__ = ("membership", "loads", "in_flight", "missed")
+    __slots__ = ("membership", "loads", "in_flight", "missed", "placed")
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     MISSED_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     membership: MembershipUpdate
     loads: LoadUpdate
     in_flight: InFlightUpdate
     missed: MissedUpdate
-    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ..., in_flight: _Optional[_Union[InFlightUpdate, _Mapping]] = ..., missed: _Optional[_Union[MissedUpdate, _Mapping]] = ...) -> None: ...
+    placed: Placements
+    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ..., in_flight: _Optional[_Union[InFlightUpdate, _Mapping]] = ..., missed: _Optional[_Union[MissedUpdate, _Mapping]] = ..., placed: _Optional[_Union[Placements, _Mapping]] = ...) -> None: ...
+
+class Placements(_message.Message):
+    __slots__ = ("placements",)
+    PLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+    placements: _containers.RepeatedCompositeFieldContainer[Placement]
+    def __init__(self, placements: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ...) -> None: ...
+
+class Placement(_message.Message):
+    __slots__ = ("name", "endpoint")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    name: int
+    endpoint: str
+    def __init__(self, name: _Optional[int] = ..., endpoint: _Optional[str] = ...) -> None: ...
 
 class MembershipUpdate(_message.Message):
     __slots__ = ("pools",)
@@ -71,7 +89,7 @@ class Pool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains", "kv_events", "listed")
+    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains", "kv_events", "listed", "own_names")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +99,7 @@ class Endpoint(_message.Message):
     FAULT_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     KV_EVENTS_FIELD_NUMBER: _ClassVar[int]
     LISTED_FIELD_NUMBER: _ClassVar[int]
+    OWN_NAMES_FIELD_NUMBER: _ClassVar[int]
     address: str
     models: _containers.RepeatedScalarFieldContainer[str]
     engine: str
@@ -90,7 +109,8 @@ class Endpoint(_message.Message):
     fault_domains: _containers.RepeatedScalarFieldContainer[str]
     kv_events: KvEventSource
     listed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ..., kv_events: _Optional[_Union[KvEventSource, _Mapping]] = ..., listed: _Optional[_Iterable[str]] = ...) -> None: ...
+    own_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ..., kv_events: _Optional[_Union[KvEventSource, _Mapping]] = ..., listed: _Optional[_Iterable[str]] = ..., own_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KvEventSource(_message.Message):
     __slots__ = ("port", "replay_port", "topic", "ranks")

@@ -3,26 +3,37 @@
 import asyncio
 import contextlib
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
 from ext_proc.follower import Follower, Following
-from fleet.codec import encode_in_flight, encode_loads, encode_membership
+from fleet.codec import decode_placements, encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.service.reconnect import FAILURES_BEFORE_LOG
-from fleet.service.serving import channel_options
-from fleet.store import FleetStore, FleetView, Missed, Traffic
+from fleet.service.serving import add_methods, channel_options
+from fleet.store import FleetStore, FleetView, Missed, Placement, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
 from testing.signals import Load, Signal, load_of, view_with
 from tests.xds_server.transports import TRANSPORTS, server_of
-from xds_server.control.service import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
+from xds_server.control.service import (
+    MOST_MISSED,
+    MOST_PLACED,
+    PLACED_AT_ONCE,
+    Broadcast,
+    ControlService,
+    MissedLog,
+    PlacementLog,
+    WorkerStream,
+)
 from xds_server.doors import CONTROL_BYTES
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
@@ -226,7 +237,7 @@ def kinds(messages: list[bytes]) -> list[str | None]:
 
 
 def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStream:
-    stream = WorkerStream(broadcast, MissedLog())
+    stream = WorkerStream(broadcast, MissedLog(), PlacementLog())
     stream.receive(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)).SerializeToString(), store)
     return stream
 
@@ -378,3 +389,80 @@ async def test_a_worker_pings_no_more_often_than_the_server_permits(
         assert [record.message.count("permits a ping in 60 s") for record in caplog.records].count(1) == 1
     finally:
         await worker.stop()
+
+
+async def test_placements_reach_every_worker_in_one_order(server: Server) -> None:
+    """A worker that comes later gets those before it; two workers that disagree end with the same."""
+    server.store.publish(VIEW)
+    placed: dict[str, list[Placement]] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    def follow(name: str) -> Follower:
+        store = FleetStore()
+        store.on_placed(placed.setdefault(name, []).append)
+        follower = Follower(server.address, name, store, list, CollectorRegistry())
+        tasks.append(asyncio.create_task(follower.run()))
+        return follower
+
+    many = [Placement(number, A.address) for number in range(1, 3 * PLACED_AT_ONCE)]
+    try:
+        one, two = follow("one"), follow("two")
+        one.place(Placement(2**64 - 1, A.address))
+        two.place(Placement(2**64 - 1, B.address))
+        await until(lambda: [len(of) for of in placed.values()] == [2, 2])
+        assert placed["one"] == placed["two"]
+        for placement in many:
+            one.place(placement)
+        await until(lambda: len(placed["two"]) == len(many) + 2)
+        follow("late")
+        await until(lambda: len(placed["late"]) == len(many) + 2)
+        assert placed["late"] == placed["two"]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_dropped_placements_are_not_waited_for() -> None:
+    log = PlacementLog()
+    stream = WorkerStream(Broadcast(), MissedLog(), log)
+    assert [*stream.placed()] == [control_pb2.FleetUpdate(placed={}).SerializeToString()]
+    for number in range(MOST_PLACED + 10):
+        log.add(Placement(number + 1, A.address))
+    names = [
+        placement.name
+        for update in stream.placed()
+        for placement in decode_placements(control_pb2.FleetUpdate.FromString(update).placed)
+    ]
+    assert names == list(range(11, MOST_PLACED + 11))
+    assert [*stream.placed()] == []
+
+
+async def test_placements_wait_for_a_server_that_takes_them(tmp_path: Path) -> None:
+    """An older one, which sends none, would end the stream of a worker that does."""
+    received: Counter[str] = Counter()
+
+    async def follow(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
+        yield encode_membership(MEMBERSHIP).SerializeToString()
+        async for request in requests:
+            received[control_pb2.FollowRequest.FromString(request).WhichOneof("kind") or ""] += 1
+
+    def register(server: grpc.aio.Server) -> None:
+        handler = grpc.stream_stream_rpc_method_handler(follow)
+        add_methods(server, "warmroute.v1.FleetControl", {"Follow": handler})
+
+    address = f"unix:{tmp_path}/old.sock"
+    old = server_of("grpcio", address, register, receive_bytes=CONTROL_BYTES)
+    await old.start()
+    follower = Follower(
+        address, "w", FleetStore(), lambda: [Traffic(A.address, 1, 1, 0)], CollectorRegistry()
+    )
+    follower.place(Placement(1, A.address))
+    task = asyncio.create_task(follower.run())
+    try:
+        await until(lambda: received["report"] > 1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await old.stop(0)
+    assert "placed" not in received

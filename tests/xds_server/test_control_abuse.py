@@ -164,7 +164,7 @@ async def test_reports_of_large_fleets_yield_to_the_loop(site: Site) -> None:
     assert len(message) > WHOLE_BYTES
     site.store.publish(FleetView(membership))
     site.control._turns = Turns(itertools.count(0.0).__next__)
-    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    stream = WorkerStream(site.control._broadcast, site.control._missed, site.control._placements)
     await site.control._take(stream, control.hello("w"))
     turns, taking = 0, [asyncio.create_task(site.control._take(stream, message)) for _ in range(2)]
     while not all(task.done() for task in taking):
@@ -181,7 +181,7 @@ async def test_reports_that_are_being_read_are_bounded_together(
     membership, message = many(1000)
     site.store.publish(FleetView(membership))
     monkeypatch.setattr(control_module, "MAX_BYTES", 2 * len(message))
-    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    stream = WorkerStream(site.control._broadcast, site.control._missed, site.control._placements)
     await site.control._take(stream, control.hello("w"))
     reports = [site.control._take(stream, message) for _ in range(5)]
     outcomes = await asyncio.gather(*reports, return_exceptions=True)
@@ -189,7 +189,7 @@ async def test_reports_that_are_being_read_are_bounded_together(
 
 
 async def test_a_large_message_is_none_but_a_report(site: Site) -> None:
-    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    stream = WorkerStream(site.control._broadcast, site.control._missed, site.control._placements)
     with pytest.raises(PeerError, match="unexpected message of"):
         await site.control._take(stream, control.hello("x" * WHOLE_BYTES))
     await site.control._take(stream, control.hello("w"))

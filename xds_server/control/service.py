@@ -28,11 +28,13 @@ from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
 from fleet.codec import (
+    decode_placements,
     decode_traffic,
     encode_in_flight,
     encode_loads,
     encode_membership,
     encode_missed,
+    encode_placements,
     traffic_in_parts,
 )
 from fleet.errors import PeerError
@@ -43,12 +45,12 @@ from fleet.wire import control_pb2
 from xds_server.control.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore, FleetView, Missed
+    from fleet.store import FleetStore, FleetView, Missed, Placement
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,9 @@ WHOLE_BYTES: Final = 16 * 1024
 """Messages up to this size are read in one piece; larger ones, which can only be reports, in parts."""
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Of all reports that are being read in parts: a report of 10,000 endpoints has some 700 KB."""
+MOST_PLACED: Final = 65_536
+"""Placements that are kept for workers to come, some 10 MB."""
+PLACED_AT_ONCE: Final = 1024
 MOST_MISSED: Final = 1024
 """Missed requests in one message; older ones are dropped."""
 
@@ -134,14 +139,37 @@ class MissedLog:
         return list(islice(self._newest, max(0, len(self._newest) - (self.total - total)), None))
 
 
+class PlacementLog:
+    """The newest placements, which each worker receives in this order, a new one from the oldest on.
+
+    I/O-free.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._newest: deque[Placement] = deque(maxlen=MOST_PLACED)
+
+    def add(self, placement: Placement) -> None:
+        """Add a placement; beyond `MOST_PLACED` the oldest is dropped."""
+        self.total += 1
+        self._newest.append(placement)
+
+    def since(self, total: int) -> list[Placement]:
+        """Return at most `PLACED_AT_ONCE` stored placements after the first `total`."""
+        begin = max(0, len(self._newest) - (self.total - total))
+        return list(islice(self._newest, begin, begin + PLACED_AT_ONCE))
+
+
 class WorkerStream:
     """What one worker has received; I/O-free."""
 
-    def __init__(self, broadcast: Broadcast, log: MissedLog) -> None:
+    def __init__(self, broadcast: Broadcast, log: MissedLog, placements: PlacementLog) -> None:
         self.worker: str | None = None
         self._broadcast = broadcast
         self._log = log
         self._missed = log.total
+        self._placements = placements
+        self._placed: int | None = None
         self._membership: Membership | None = None
         self._serial: int | None = None
         self._elsewhere: tuple[Mapping[str, int], Mapping[str, float]] | None = None
@@ -161,6 +189,9 @@ class WorkerStream:
         elif kind == "report" and self.worker is not None:
             if store.view is not None:
                 store.report(self.worker, decode_traffic(request.report, store.view.membership))
+        elif kind == "placed" and self.worker is not None:
+            for placement in decode_placements(request.placed):
+                store.publish_placed(placement)
         else:
             raise PeerError(f"unexpected {kind or 'empty message'}")
 
@@ -195,6 +226,18 @@ class WorkerStream:
         missed, self._missed = self._log.since(self._missed), self._log.total
         return [encode_missed(missed).SerializeToString()] if missed else []
 
+    def placed(self) -> Iterator[bytes]:
+        """Yield the placements that the worker has not received yet, at first even none.
+
+        A worker sends its own once it has received some: older servers take none.
+        """
+        log = self._placements
+        while self._placed is None or self._placed < log.total:
+            some = log.since(self._placed or 0)
+            yield control_pb2.FleetUpdate(placed=encode_placements(some)).SerializeToString()
+            # What has been dropped meanwhile counts as received.
+            self._placed = max(self._placed or 0, log.total - MOST_PLACED) + len(some)
+
 
 class ControlService:
     """Serves `FleetControl` from a store."""
@@ -206,7 +249,9 @@ class ControlService:
         self._clock = clock
         self._broadcast = Broadcast()
         self._missed = MissedLog()
+        self._placements = PlacementLog()
         store.on_missed(self._take_missed)
+        store.on_placed(self._take_placed)
         self._turns = Turns()
         self._open = self._bytes = 0
         self._streams: set[str] = set()
@@ -255,7 +300,7 @@ class ControlService:
     async def _follow(
         self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
-        stream = WorkerStream(self._broadcast, self._missed)
+        stream = WorkerStream(self._broadcast, self._missed, self._placements)
         first = await anext(requests, None)
         if first is None:
             return
@@ -293,6 +338,8 @@ class ControlService:
                 sent, beats = view, self._reported.beats
                 for update in (*stream.updates(view, self._store, self._clock()), *stream.missed()):
                     yield update
+                for update in stream.placed():
+                    yield update
                 continue
             change = asyncio.create_task(self._store.changed(sent))
             report = asyncio.create_task(self._reported.beyond(beats))
@@ -304,6 +351,8 @@ class ControlService:
             if self._reported.beats > beats:
                 beats = self._reported.beats
                 for update in (*stream.in_flight(self._store), *stream.missed()):
+                    yield update
+                for update in stream.placed():
                     yield update
 
     async def _read(self, stream: WorkerStream, messages: AsyncIterator[bytes]) -> None:
@@ -339,6 +388,12 @@ class ControlService:
         """Schedule a missed request for the workers, if there are any."""
         if self._streams:
             self._missed.add(missed)
+            self._reported.schedule(LEAST_APART_SECONDS)
+
+    def _take_placed(self, placement: Placement) -> None:
+        """Keep a placement, and schedule it for the workers that follow."""
+        self._placements.add(placement)
+        if self._streams:
             self._reported.schedule(LEAST_APART_SECONDS)
 
     def _schedule_counts(self) -> None:
