@@ -165,7 +165,7 @@ def check_read(rng: random.Random, made: Made, *, session_field: str, tight: boo
     """
     reader = BodyReader()
     whole = reader.read(made.plain, complete=True, path=made.path).prompt
-    named = BodyReader(session_field).read(made.plain, complete=True, path=made.path).prompt
+    named = BodyReader([session_field]).read(made.plain, complete=True, path=made.path).prompt
     if (named._replace(session="") if isinstance(named, Prompt) else named) != whole:
         raise BrokenRule(f"with sessions by {session_field}, it is {named}")
     if not made.legal:

@@ -122,7 +122,7 @@ class ExternalProcessor:
         headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
         self.models.reconfigure(settings)
         of_models = (LISTENER,) if self.models.listeners else ()
-        self.attribute_map = AttributeMap([*headers, *self.models.headers], of_models)
+        self.attribute_map = AttributeMap([*headers, *self.models.headers], attributes=of_models)
 
     def settle(self) -> None:
         """Settle the pending decision, if there is one; never raises for a fault of ours."""

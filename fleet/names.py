@@ -20,7 +20,7 @@ METADATA_ENDPOINT: Final = "endpoint"  # the first of the pick
 METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1.00"
 METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
 # Reasons with an endpoint; with all others, weights decide or the request is answered.
-PICKED_REASONS: Final = frozenset({"warm", "cold", "headers", "named"})
+PICKED_REASONS: Final = frozenset({"warm", "cold", "headers", "named", "stored", "session"})
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
 # By these, xds_server reports the outcome of a request to workers; each is 16 hex digits.
 METADATA_SERIAL: Final = "serial"  # of the pick, unique over all workers
@@ -75,6 +75,14 @@ UPSTREAM_HEADERS: Final[dict[str, str]] = {
 }
 """Header to key of `METADATA_NAMESPACE`: the route adds these headers for the engine."""
 
+
+def session_attribute(headers: tuple[str, ...]) -> str:
+    """Return the attribute with the first of these headers that a request has: one value in place of many."""
+    name, *others = headers
+    value = f"request.headers['{name}']"
+    return f"'{name}' in request.headers ? {value} : {session_attribute(tuple(others))}" if others else value
+
+
 REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     DESTINATION_KEY,
     SERVED_KEY,
@@ -103,6 +111,7 @@ EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 ACCESS_LOG_NAME: Final = "warmroute"
 # In its entries, the request's session; without one the tag is missing.
 SESSION_TAG: Final = "warmroute-session"
+SESSION_ATTRIBUTE: Final = "session"  # the first session header of a request, under this name
 # And the route of WebSocket handshakes.
 WEBSOCKET_ROUTE: Final = "websocket"
 
@@ -110,6 +119,18 @@ WEBSOCKET_ROUTE: Final = "websocket"
 GRPC_LISTENER_PREFIX: Final = "grpc/"
 
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
+# On the routes of what engines store: ext_proc sees the leading bytes of answers.
+STORED_FILTER: Final = "warmroute.stored"
+# Collections of the API whose members one engine stores: the name stands behind them in a path.
+STORED_COLLECTIONS: Final = (
+    "responses",
+    "conversations",
+    "files",
+    "uploads",
+    "batches",
+    "vector_stores",
+    "videos",
+)
 BUFFER_FILTER: Final = "envoy.filters.http.buffer"
 
 TYPE_LISTENER: Final = "type.googleapis.com/envoy.config.listener.v3.Listener"

@@ -12,6 +12,7 @@ from ext_proc.prompt.encoding import DECODE_SECONDS, decode
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
 from ext_proc.protocol.attributes import METHOD, UPGRADE
+from fleet.names import SESSION_ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,13 +30,16 @@ class RequestReader:
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         pick = settings.ext_proc.pick
         self._clock = clock
-        self._bodies = BodyReader(pick.sessions.field)
+        sessions = pick.sessions
+        on = sessions.mode == "hard" or sessions.bonus_seconds > 0
+        self._bodies = BodyReader(sessions.every_field if on else (), pick.stripped_lines)
         self._body_bytes = settings.limits.body_bytes
         self._block_bytes, self._max_blocks = pick.block_bytes, settings.limits.prompt_blocks
         self._tenant_header, self._tenants_apart = pick.tenant_header, pick.tenants_apart
         self._upgrades = settings.upgrades
-        listeners = settings.listeners if pick.sessions.bonus_seconds else ()
-        self._session_headers = tuple(dict.fromkeys(listener.session_header for listener in listeners))
+        of_listeners = (listener.session_header for listener in settings.listeners if on)
+        self._listener_headers = tuple(dict.fromkeys(of_listeners))
+        self._session_headers = (*self._listener_headers, *sessions.every_header) if on else ()
 
     def read(self, request: HttpRequest) -> ParsedBody:
         """Read a request's prompt, or the model in the path of a request without a body. Never raises.
@@ -67,7 +71,12 @@ class RequestReader:
 
     def session(self, attributes: Mapping[str, str]) -> str:
         """Return the request's session; empty without one, or if sessions are off."""
-        for name in self._session_headers:
+        if not self._session_headers:
+            return ""
+        if session := attributes.get(SESSION_ATTRIBUTE):
+            return session
+        # Without the headers themselves, Envoy has sent the first of them that there is.
+        for name in self._session_headers if METHOD in attributes else self._listener_headers:
             if session := attributes.get(name):
                 return session
         return ""

@@ -24,7 +24,7 @@ from ext_proc.prompt.cut import add_cut, add_rich, add_value
 from ext_proc.prompt.envelope import (
     STORED,
     EnvelopeReader,
-    SessionField,
+    SessionFields,
     adapter_of,
     body_model_of,
     is_reference,
@@ -32,6 +32,7 @@ from ext_proc.prompt.envelope import (
     prompt_key,
     salt_of,
 )
+from ext_proc.prompt.lines import lines_pattern, strip_lines
 from ext_proc.prompt.outline import leading_members, outline_of
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.path import model_of
@@ -39,6 +40,8 @@ from ext_proc.prompt.prompts import add_media
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ext_proc.prompt.envelope import Envelope
     from ext_proc.prompt.outline import OpenContainer, Outline
 
@@ -63,7 +66,7 @@ class Prompt(NamedTuple):
     adapter: str = ""
     """The LoRA adapter, "" when no field of its own names one: vLLM's clients name it as the model."""
     session: str = ""
-    """The string in the session's field, "" when absent."""
+    """The string in the first of the sessions' fields that has one, "" when absent."""
     tokens: int | None = None
     """The number of token ids; None: the prompt is not made of ids."""
 
@@ -81,10 +84,15 @@ class ParsedBody(NamedTuple):
 class BodyReader:
     """Reads bodies by one schema, each of them once. Single-threaded."""
 
-    def __init__(self, session_field: str = "") -> None:
-        """`session_field` names a body field, inner ones with dots; empty: none is read."""
-        self._envelopes = EnvelopeReader(session_field)
-        self._session = SessionField(session_field) if session_field else None
+    def __init__(self, session_fields: Sequence[str] = (), stripped_lines: Sequence[str] = ()) -> None:
+        """`session_fields` name body fields, inner ones with dots; the first one that is there counts.
+
+        `stripped_lines` are beginnings of lines of a system prompt that do not count, in addition to
+        `STRIPPED_LINES`.
+        """
+        self._envelopes = EnvelopeReader(session_fields)
+        self._session = SessionFields(session_fields) if session_fields else None
+        self._lines = lines_pattern(stripped_lines)
 
     def read(self, body: bytes, *, complete: bool, path: str = "") -> ParsedBody:
         """Read a request body, or its leading part if not `complete`. Never raises.
@@ -105,7 +113,9 @@ class BodyReader:
                 envelope = members
             pieces: text.Pieces = []
             key = _add_leads(pieces, members, path, containers, rich=rich)
+            prompt_at = len(pieces)
             tokens = None if key is None else _add_prompt(pieces, members, key, outline, rich=rich)
+            strip_lines(pieces, prompt_at, self._lines)
             joined = b"".join(pieces)
             if not joined:
                 return ParsedBody(Unreadable.NO_PROMPT, envelope, body)

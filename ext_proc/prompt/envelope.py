@@ -7,13 +7,16 @@ decoded; a key that comes twice is an error.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from xxhash import xxh3_128_hexdigest
 
 from ext_proc.prompt.text import ABSENT, LIST, OBJECT, QUOTE, canonical, is_null
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LEADS: Final = (
     "chat_template",
@@ -135,10 +138,10 @@ _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 class EnvelopeReader:
     """Decodes top levels. Single-threaded."""
 
-    def __init__(self, session_field: str = "") -> None:
-        """`session_field` names a member that may be read as a session; inner ones with dots."""
+    def __init__(self, session_fields: Sequence[str] = ()) -> None:
+        """`session_fields` name members that may be read as a session; inner ones with dots."""
         self._counted = 0
-        self._decoder = msgspec.json.Decoder(_with_member(session_field), dec_hook=self._count)
+        self._decoder = msgspec.json.Decoder(_with_members(session_fields), dec_hook=self._count)
 
     def read(self, body: bytes, *, rich: bool) -> Envelope:
         """Return the top-level members. Raises for two models or salts, and for a body that is no object.
@@ -160,23 +163,52 @@ class EnvelopeReader:
         return Counted(value)
 
 
-def _with_member(field: str) -> type[Envelope]:
-    """Return the kind of envelope that has the outermost member of a session's field."""
-    name = field.partition(".")[0]
-    if not name or name in Envelope.__struct_fields__:
+def _session_members(fields: Sequence[str]) -> dict[str, str]:
+    """Return attribute by outermost member of the sessions' fields."""
+    names = dict.fromkeys(field.partition(".")[0] for field in fields)
+    return {
+        name: name if name in Envelope.__struct_fields__ else f"{_SESSION_MEMBER}{number}"
+        for number, name in enumerate(names)
+    }
+
+
+def _with_members(fields: Sequence[str]) -> type[Envelope]:
+    """Return the kind of envelope that has the outermost members of the sessions' fields."""
+    names = {attribute: name for name, attribute in _session_members(fields).items() if attribute != name}
+    if not names:
         return Envelope
-    more = [(_SESSION_MEMBER, msgspec.Raw, ABSENT)]
-    made = msgspec.defstruct("Envelope", more, bases=(Envelope,), rename={_SESSION_MEMBER: name}, gc=False)
+    more = [(attribute, msgspec.Raw, ABSENT) for attribute in names]
+    made = msgspec.defstruct("Envelope", more, bases=(Envelope,), rename=names, gc=False)
     return cast("type[Envelope]", made)
 
 
-class SessionField:
-    """Reads the string at a body field, by a name that the operator chooses."""
+class SessionFields:
+    """Reads the string at the first body field that has one, by names that the operator chooses."""
 
-    def __init__(self, field: str) -> None:
-        """`field` is `user` or `metadata.user_id`, say."""
-        name, _, inner = field.partition(".")
-        self._member = name if name in Envelope.__struct_fields__ else _SESSION_MEMBER
+    def __init__(self, fields: Sequence[str]) -> None:
+        """`fields` are `prompt_cache_key` or `metadata.user_id`, say; at least one."""
+        members = _session_members(fields)
+        self._members = attrgetter(*members.values())
+        self._none: object = (ABSENT,) * len(members) if len(members) > 1 else ABSENT
+        self._fields = [_SessionField(members[name], inner) for name, _, inner in map(_parted, fields)]
+
+    def of(self, envelope: Envelope) -> str:
+        """Return the string; "" where there is none."""
+        # Most bodies have none of them.
+        if self._members(envelope) == self._none:
+            return ""
+        return next((session for field in self._fields if (session := field.of(envelope))), "")
+
+
+def _parted(field: str) -> tuple[str, str, str]:
+    return field.partition(".")
+
+
+class _SessionField:
+    """One of them."""
+
+    def __init__(self, attribute: str, inner: str) -> None:
+        self._member = attribute
         self._inner = inner.split(".") if inner else []
         value: type = str
         for key in reversed(self._inner):
@@ -186,8 +218,7 @@ class SessionField:
         self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(value)
 
     def of(self, envelope: Envelope) -> str:
-        """Return the string; "" where there is none."""
-        raw = getattr(envelope, self._member, ABSENT)
+        raw = getattr(envelope, self._member)
         if raw is ABSENT or isinstance(raw, msgspec.UnsetType):
             return ""
         if isinstance(raw, Counted):

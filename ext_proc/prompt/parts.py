@@ -22,18 +22,21 @@ from ext_proc.prompt.text import (
     canonical,
     elements_of,
     inner,
+    is_null,
     media_digest,
     members_of,
 )
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ext_proc.prompt.text import Bytes, Pieces, RawJson
 
 _TEXT_TYPES: Final = frozenset((b'"text"', b'"input_text"', b'"output_text"'))
 _MEDIA: Final = frozenset(
     ("image_url", "video_url", "audio_url", "input_audio", "image", "audio", "video", "source", "file")
-) | frozenset(("file_data", "file_url"))
+) | frozenset(("file_data", "file_url", "image_pil", "image_embeds", "audio_embeds"))
 _RESULTS: Final = {b'"tool_result"': "content", b'"function_call_output"': "output"}
 """Type of a block to the member that holds text or parts, as a message does."""
 _UNCOUNTED: Final = frozenset(("cache_control", "type"))
@@ -87,10 +90,14 @@ def add_parts(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> int:
 def add_block(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> None:
     """Add an object of a kind of its own: its type, then its members by name.
 
-    Images, sounds and files stand as a digest. The result of a tool holds text or parts, as a message does.
+    Images, sounds and files stand as a digest: of their `uuid` alone, if they have one, because the engine
+    finds them by it, whatever their URL. The result of a tool holds text or parts, as a message does.
     """
     members = members_of(raw)
     kind = bytes(members.get("type", ABSENT))
+    if "uuid" in members and not is_null(members["uuid"]) and _is_media(kind, members):
+        pieces += (RAW, kind, b"uuid", ROLE_END, media_digest(members["uuid"]))
+        return
     content = None if nested else _RESULTS.get(kind)
     pieces += (RAW, kind)
     for name in sorted(members.keys() - _UNCOUNTED):
@@ -103,6 +110,10 @@ def add_block(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> None:
     if content in members:
         pieces += (content.encode(), ROLE_END)
         add_content(pieces, members[content], nested=True)
+
+
+def _is_media(kind: bytes, members: Mapping[str, msgspec.Raw]) -> bool:
+    return kind[1:-1].decode() in _MEDIA or not _MEDIA.isdisjoint(members)
 
 
 def _spelled(value: msgspec.Raw) -> Bytes:

@@ -11,6 +11,7 @@ from fleet.names import (
     EXT_PROC_FILTER,
     LISTENER_ATTRIBUTE,
     SERVED_KEY,
+    SESSION_ATTRIBUTE,
     SUBSET_KEY,
     SUBSET_NAMESPACE,
     pool_of,
@@ -106,14 +107,25 @@ class AttributeMap:
 
     __slots__ = ("attributes", "headers")
 
-    def __init__(self, headers: Iterable[str] = (), attributes: Iterable[str] = ()) -> None:
-        """`headers` and `attributes` come in addition to those that every exchange reads."""
+    def __init__(
+        self,
+        headers: Iterable[str] = (),
+        only_headers: Iterable[str] = (),
+        sessions: Iterable[str] = (),
+        attributes: Iterable[str] = (),
+    ) -> None:
+        """`headers` and `attributes` come in addition to those that every exchange reads.
+
+        `only_headers` are no attributes of their own; `sessions` are the attributes with a request's session.
+        """
         more = {name.lower() for name in headers} - _ALWAYS
-        self.headers: frozenset[str] = _ALWAYS | more
-        self.attributes: dict[str, str] = _ATTRIBUTES | {
-            f"request.headers['{name}']": name for name in sorted(more)
-        }
-        self.attributes |= {name: name for name in attributes}
+        self.headers: frozenset[str] = _ALWAYS | more | frozenset(only_headers)
+        self.attributes: Mapping[str, str] = (
+            _ATTRIBUTES
+            | dict.fromkeys(sessions, SESSION_ATTRIBUTE)
+            | {f"request.headers['{name}']": name for name in sorted(more)}
+            | {name: name for name in attributes}
+        )
         """Attribute to the name of its header."""
 
     def read_headers(self, sent: base_pb2.HeaderMap, values: dict[str, str]) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fleet.settings.headers import OptionalHeaderName
+from fleet.settings.agents import AGENTS, AgentName
+from fleet.settings.headers import HeaderName, OptionalHeaderName
 from fleet.settings.pools import LocalitySettings
-from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
+from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict, Unique
 
 FilterName = Literal["model", "subset", "healthy", "working", "trusted", "memory"]
 ScorerName = Literal[
@@ -24,6 +25,9 @@ ScorerName = Literal[
     "leading",
 ]
 PickerName = Literal["rendezvous", "cheapest"]
+StrippedLine = Annotated[str, Field(min_length=4, max_length=256, pattern=r"^[!#-\[\]-~][ !#-\[\]-~]*$")]
+"""In ASCII, without quotes and backslashes: bodies spell other characters in several ways."""
+BodyField = Annotated[str, Field(min_length=1, max_length=256)]
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
 
 _MUST: Final = frozenset({"model", "subset"})
@@ -78,17 +82,40 @@ class ScorerSettings(Strict):
 
 
 class SessionSettings(Strict):
-    """Sessions that stay on their endpoint while that costs little.
+    """Sessions that stay on their endpoint.
 
-    The listener's `session_header` identifies a session, otherwise a field of the body.
+    A session's name is the first that a request has of: the listener's `session_header`, `headers`, the
+    agents' headers, `field`, `fields`, the agents' fields.
     """
 
+    headers: Annotated[tuple[HeaderName, ...], Field(max_length=16), Unique] = ()
     field: Annotated[str, Field(max_length=256)] = ""
     """Of the body, nested ones with dots (`metadata.user_id`); empty: none."""
+    fields: Annotated[tuple[BodyField, ...], Field(max_length=16), Unique] = ()
+    """Further ones."""
+    agents: Annotated[tuple[AgentName, ...], Unique] = tuple(AGENTS)
+    """Agents whose headers and fields count, see `fleet.settings.agents`."""
+    mode: Literal["soft", "hard"] = "soft"
+    """`soft`: `bonus_seconds` are taken off the cost. `hard`: a session's requests go to its endpoint as long
+    as that is admitted and well, and all workers know its endpoint."""
     bonus_seconds: NotNegative = 0.05
     """Taken off the cost of the endpoint of the session's last request; 0 switches sessions off."""
     expiry_seconds: Seconds = 600.0
     entries: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
+
+    @property
+    def every_header(self) -> tuple[str, ...]:
+        """The headers behind the listener's own, in order."""
+        of_agents = (header for agent in self.agents for header in AGENTS[agent].headers)
+        return tuple(dict.fromkeys((*self.headers, *of_agents)))
+
+    @property
+    def every_field(self) -> tuple[str, ...]:
+        """The body fields, in order."""
+        own = (self.field, *self.fields) if self.field else self.fields
+        return tuple(
+            dict.fromkeys((*own, *(field for agent in self.agents for field in AGENTS[agent].fields)))
+        )
 
 
 class AdmissionSettings(Strict):
@@ -142,6 +169,12 @@ class PickSettings(Strict):
     """Header with a request's tenant; empty: none."""
     tenants_apart: bool = False
     """Engines keep tenants' prefixes apart, so one tenant's prefix is not warm for another."""
+    stored_names: Annotated[int, Field(ge=0, le=10_000_000)] = 65_536
+    """Names of stored responses, conversations and files whose endpoint is remembered; 0: none, and no answer
+    is looked at."""
+    stripped_lines: Annotated[tuple[StrippedLine, ...], Field(max_length=64), Unique] = ()
+    """Beginnings of lines at the start of a system prompt that engines strip, in addition to those of
+    `ext_proc.prompt.lines`: the whole line does not count."""
     block_bytes: Annotated[int, Field(ge=16, le=65_536)] = 256
     fallbacks: Annotated[int, Field(ge=0, le=16)] = 2
     """Endpoints named after the first, for retries."""

@@ -34,6 +34,7 @@ PATTERNS: Final[Mapping[str, str]] = {
     r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$": "a GPU's index, or its UUID (GPU-... or MIG-...)",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "letters, digits, _, . and -, with a letter or digit at the front",
     r"^[A-Za-z0-9][A-Za-z0-9_.:{}-]*$": "letters, digits and _.:{}-, with a letter or digit at the front",
+    r"^[!#-\[\]-~][ !#-\[\]-~]*$": "printable ASCII without quotes, backslashes and a space at the front",
     r"^[a-z0-9,-]*$": "Envoy's words, small, with commas and no spaces between them",
 }
 

@@ -138,4 +138,6 @@ def whole(body: bytes, **more: Any) -> HttpRequest:
 def read_prompt(
     body: bytes, *, complete: bool, path: str = "", session_field: str = ""
 ) -> Prompt | Unreadable:
-    return BodyReader(session_field).read(body, complete=complete, path=path).prompt
+    return (
+        BodyReader([session_field] if session_field else []).read(body, complete=complete, path=path).prompt
+    )
