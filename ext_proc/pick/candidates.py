@@ -46,6 +46,8 @@ class PoolShape:
     localities: tuple[Locality, ...]
     several: bool
     """Whether an endpoint serves several models by name: one engine's are adapters of its own model."""
+    aliases: Mapping[str, str]
+    """Further names of an engine's own model to the name that stands for all of them."""
 
     @classmethod
     def of(cls, pool: Pool) -> PoolShape:
@@ -56,7 +58,10 @@ class PoolShape:
         for position, endpoint in enumerate(pool.endpoints):
             for model in (*endpoint.models, *endpoint.listed):
                 rows.setdefault(model, []).append(position)
-        served = {frozenset(endpoint.models) for endpoint in pool.endpoints}
+        aliases = _aliases(pool)
+        served = {
+            frozenset(aliases.get(model, model) for model in endpoint.models) for endpoint in pool.endpoints
+        }
         common = next(iter(served)) if len(served) == 1 else frozenset()
         return cls(
             name=pool.name,
@@ -71,7 +76,13 @@ class PoolShape:
             only_model=next(iter(common)) if len(common) == 1 else None,
             domains=_domains(pool),
             localities=tuple(endpoint.locality for endpoint in pool.endpoints),
-            several=any(len(endpoint.models) + len(endpoint.listed) > 1 for endpoint in pool.endpoints),
+            several=any(len(models) > 1 for models in served)
+            or any(
+                len(endpoint.models) + len(endpoint.listed) > 1
+                for endpoint in pool.endpoints
+                if endpoint.listed
+            ),
+            aliases=aliases,
         )
 
     @cached_property
@@ -106,6 +117,16 @@ class PoolShape:
     def names(self, model: str | None) -> bool:
         """Whether an endpoint names `model` as its own."""
         return model in self.rows_by_model
+
+
+def _aliases(pool: Pool) -> dict[str, str]:
+    """Return name to the first name of the same model, where all engines that serve the name agree."""
+    firsts: dict[str, set[str]] = {}
+    for endpoint in pool.endpoints:
+        for name in endpoint.models:
+            same = endpoint.own_names[0] if name in endpoint.own_names else name
+            firsts.setdefault(name, set()).add(same)
+    return {name: min(same) for name, same in firsts.items() if len(same) == 1 and name not in same}
 
 
 def _domains(pool: Pool) -> tuple[int, ...]:

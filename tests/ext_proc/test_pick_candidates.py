@@ -138,3 +138,30 @@ def test_models_that_clients_make_up_do_not_grow_the_table() -> None:
 
 def test_every_way_to_be_unreadable_has_its_reason() -> None:
     assert {Reason(reason.value) for reason in Unreadable}
+
+
+def shape(*served: tuple[tuple[str, ...], tuple[str, ...]]) -> PoolShape:
+    """A pool by each endpoint's models, and those that its engine lists as its own."""
+    return PoolShape.of(
+        Pool(
+            "p",
+            tuple(
+                Endpoint(f"10.0.0.{number}:80", "p", models, own_names=own)
+                for number, (models, own) in enumerate(served)
+            ),
+        )
+    )
+
+
+def test_own_names_of_an_engine_are_one_model() -> None:
+    both, two = ("m", "alias"), ("m", "alias", "lora")
+    assert shape((both, both), (both, both)).aliases == {"alias": "m"}
+    assert not shape((both, both)).several
+    assert shape((both, both)).only_model == "m"
+    assert (shape((two, both)).aliases, shape((two, both)).several) == ({"alias": "m"}, True)
+
+
+def test_names_stay_apart_unless_all_engines_agree() -> None:
+    both = ("m", "alias")
+    for made in (shape((both, ())), shape((both, both), (both, ())), shape((both, both), (("alias",), ()))):
+        assert (made.aliases, made.several) == ({}, True)

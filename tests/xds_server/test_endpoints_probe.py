@@ -18,7 +18,7 @@ from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
 from xds_server.endpoints.gate import ProbeResult
-from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.probe import Prober, _own_names
 from xds_server.http1.client import FetchError
 from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.tls.engine_tls import Dial
@@ -333,3 +333,23 @@ async def test_removed_endpoint_is_not_probed(engine: Engine, probing: Probing) 
     requests = len(engine.paths)
     await asyncio.sleep(0.05)
     assert len(engine.paths) <= requests + 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "own"),
+    [
+        ([{"id": "m"}, {"id": "alias"}], ("m", "alias")),
+        ([{"id": "alias", "root": "/w"}, {"id": "m", "root": "/w"}], ("m", "alias")),
+        ([{"id": "m"}, {"id": "alias", "parent": "m"}], ("m",)),
+        ([{"id": "m", "root": "/a"}, {"id": "alias", "root": "/b"}], ("m",)),
+        ([{"id": "other"}, {"id": "alias", "parent": None}], ("alias",)),
+        ([], ()),
+    ],
+    ids=str,
+)
+def test_names_of_one_model_have_one_root_and_no_parent(
+    listed: list[dict[str, str]], own: tuple[str, ...]
+) -> None:
+    body = json.dumps({"data": listed}).encode()
+    assert _own_names(body, ("m", "alias")) == own
+    assert _own_names(body, ("m",)) == _own_names(b"no list", ("m", "alias")) == ()

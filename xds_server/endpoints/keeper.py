@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Membership
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from fleet.endpoint import Endpoint
+    from fleet.endpoint import Endpoint, Pool
     from fleet.settings import JoiningSettings, PoolSettings, Settings
     from xds_server.access_log.finished import Finished
     from xds_server.endpoints.factory import Factory
@@ -119,12 +120,28 @@ class EndpointKeeper:
             self._stale = True
         if self._stale:
             self._stale = False
-            membership = Membership(self._gate.serving())
+            membership = Membership(self._with_own_names(self._gate.serving()))
             if membership != self._membership:
                 self._membership = membership
             for state, count in self._gate.counts().items():
                 self._metrics.endpoints.labels(state.value).set(count)
         return self._lists.joined(self._membership)
+
+    def _with_own_names(self, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+        """Add what engines have listed of their names."""
+        if self._prober is None or not any(self._prober.own_names.values()):
+            return pools
+        listed = self._prober.own_names
+        return tuple(
+            replace(
+                pool,
+                endpoints=tuple(
+                    replace(endpoint, own_names=listed.get(endpoint.address, ()))
+                    for endpoint in pool.endpoints
+                ),
+            )
+            for pool in pools
+        )
 
     def leaving(self) -> frozenset[str]:
         """Addresses of the membership that must get no new requests."""
@@ -303,6 +320,8 @@ class EndpointKeeper:
             presumed=frozenset(endpoint.address for endpoint in presumed),
             trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
         )
+        if self._prober is not None:
+            self._prober.keep({endpoint.address for endpoint, _ in self._gate.states()})
         self._update_sources()
         unprobed = {pool.name for pool in pools if pool.joining.probe == "none"}
         self._readiness.keep({e.address for e in self._gate.admitted_endpoints() if e.pool not in unprobed})

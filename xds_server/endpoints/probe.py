@@ -29,7 +29,7 @@ from xds_server.signals.scrape.places import at_own_host, at_own_port, usual_pla
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
@@ -59,6 +59,9 @@ _PATHS: Final = {"models": "/v1/models", "health": "/health"}
 
 class _Model(msgspec.Struct, gc=False):
     id: str
+    parent: str | None = None
+    """Of a LoRA adapter: its base model."""
+    root: str | None = None
 
 
 class _Models(msgspec.Struct):
@@ -101,6 +104,8 @@ class Prober:
         # Connections are not kept: an engine that comes up may still change its process.
         self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
         self._keys = KeyFiles()
+        self.own_names: dict[str, tuple[str, ...]] = {}
+        """Address to the settings' names of the engine's own model, by its newest list."""
         self.refusals: dict[str, str] = {}
         """Address to the reason why its newest probe failed."""
 
@@ -116,6 +121,10 @@ class Prober:
         }
         if self._unstarted and (self._starter is None or self._starter.done()):
             self._starter = asyncio.create_task(self._start_some(), name="probes to begin")
+
+    def keep(self, addresses: Container[str]) -> None:
+        """Forget the lists of all other endpoints."""
+        self.own_names = {each: names for each, names in self.own_names.items() if each in addresses}
 
     async def _start_some(self) -> None:
         """Start the missing tasks, outside the turns: probes that run and updates delay no start."""
@@ -166,6 +175,7 @@ class Prober:
             return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}; {_LOADING}")
         if joining.probe == "health":
             return ProbeAnswer(ProbeResult.READY, answered)
+        self.own_names[endpoint.address] = _own_names(body, endpoint.models)
         listed = _listed(body, endpoint, answered)
         if listed.result is not ProbeResult.READY:
             return listed
@@ -267,6 +277,18 @@ def _unanswered(url: str, error: FetchError) -> ProbeAnswer:
         result = ProbeResult.NO_CONNECTION if error.unconnected or error.no_route else ProbeResult.UNKNOWN
         return ProbeAnswer(result, f"GET {url}: {error.detail}; {_NETWORK}")
     return ProbeAnswer(ProbeResult.UNKNOWN, f"GET {url}: no whole answer ({error.detail})")
+
+
+def _own_names(body: bytes, models: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of one model: what is listed with the first one's root, and with no parent."""
+    if len(models) == 1:
+        return ()
+    try:
+        roots = {model.id: model.root for model in _decoder.decode(body).data if model.parent is None}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+    names = [name for name in models if name in roots]
+    return tuple(name for name in names if roots[name] == roots[names[0]])
 
 
 def _listed(body: bytes, endpoint: Endpoint, answered: str) -> ProbeAnswer:
