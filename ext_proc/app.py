@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ext_proc.unread import UnreadReplies
     from fleet.service.admin import Query
     from fleet.settings import Settings
-    from fleet.store import FleetStore, Missed
+    from fleet.store import FleetStore, Missed, Placement
 
 MESSAGE_BYTES: Final = 48 * 1024 * 1024
 """Of messages of more than 64 KiB that have not arrived whole; further ones wait. A real Envoy with 256
@@ -79,6 +79,7 @@ class ExtProcServer:
         self._service, self._grpc, self._unread = self._servers(settings, certificates, registry)
         self._limit_memory()
         store.on_missed(self._missed)
+        store.on_placed(self._placed)
         self._shared = self._shared_index(settings, SharedMetrics.on(registry), clock)
         control_tls = settings.tls.workers if settings.tls.control is not None else None
         self._follower = (
@@ -95,6 +96,8 @@ class ExtProcServer:
             if follow
             else None
         )
+        placed = store.publish_placed if self._follower is None else self._follower.place
+        self._director.places.on_placed = placed
         self._warm = self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -220,6 +223,10 @@ class ExtProcServer:
             self._director.missed(missed)
         except Exception as error:  # noqa: BLE001 - counted and logged there
             self._processor.faults.note(error)
+
+    def _placed(self, placement: Placement) -> None:
+        """Take a placement, which may be this worker's own."""
+        self._director.places.take(placement)
 
     async def _announce_ready(self) -> None:
         if self._store.view is None:

@@ -33,15 +33,17 @@ from ext_proc.model_choice import ModelChoice
 from ext_proc.pick.result import Decision, PickResult, Reason
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
+from ext_proc.protocol.answer import AnswerHead
 from ext_proc.protocol.attributes import LISTENER, AttributeMap
 from ext_proc.protocol.body_buffer import BufferedBytes
 from ext_proc.protocol.endpoint_picker import EndpointPickerProtocol, Target
 from ext_proc.protocol.exchange import Exchange, NeedsPick
+from ext_proc.protocol.modes import State
 from ext_proc.protocol.reply import NOTHING
 from ext_proc.server_metrics import Faults, Metrics, Served
 from ext_proc.spans import PickSpans
 from fleet import recorded_prompt
-from fleet.names import METADATA_BLOCKS, METADATA_TRACE
+from fleet.names import METADATA_BLOCKS, METADATA_TRACE, session_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -118,11 +120,17 @@ class ExternalProcessor:
         self.body_bytes, self.most_streams = settings.limits.body_bytes, settings.limits.ext_proc_streams
         self.clear_route_cache = settings.ext_proc.clear_route_cache
         self.records = bool(settings.recording.directory)
+        pick = settings.ext_proc.pick
         sessions = [listener.session_header for listener in settings.listeners]
-        headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
+        headers = [*sessions, *pick.headers, *settings.ext_proc.idempotency.headers]
+        of_sessions = pick.sessions.every_header
         self.models.reconfigure(settings)
-        of_models = (LISTENER,) if self.models.listeners else ()
-        self.attribute_map = AttributeMap([*headers, *self.models.headers], attributes=of_models)
+        self.attribute_map = AttributeMap(
+            [*headers, *self.models.headers],
+            of_sessions,
+            {session_attribute((name, *of_sessions)) for name in sessions},
+            (LISTENER,) if self.models.listeners else (),
+        )
 
     def settle(self) -> None:
         """Settle the pending decision, if there is one; never raises for a fault of ours."""
@@ -146,8 +154,8 @@ class RequestStream:
     """One request: messages in, replies out, and `close` at its end."""
 
     __slots__ = (
-        "_admitted", "_chosen", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor",
-        "_reported", "_seconds", "_span", "_token",
+        "_admitted", "_answer", "_chosen", "_claim", "_duplicate", "_exchange", "_key", "_parsed",
+        "_processor", "_reported", "_seconds", "_span", "_token",
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
@@ -166,6 +174,8 @@ class RequestStream:
         self._key: RequestKey | None = None
         self._claim: Claim | None = None
         """On the request's key, where duplicates are refused."""
+        self._answer: AnswerHead | None = None
+        """Of a stream that shows an answer alone."""
         self._duplicate = self._reported = False
         self._seconds = 0.0
         self._span: Span | None = None
@@ -185,11 +195,26 @@ class RequestStream:
         self._processor.settle()
         event = self._receive(message)
         if isinstance(event, list):
+            if self._exchange.state is State.OBSERVING:
+                self._observe(message)
             return event
         request = self._read(event.request)
         if self._claim is not None and self._processor.keys.shared:
             return self._confirmed(self._claim, request)
         return self._reply(request)
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream has shown all that counts of an answer."""
+        return self._answer is not None and self._answer.done
+
+    def _observe(self, message: pb.ProcessingRequest) -> None:
+        """Read the name that an answer gives; Envoy waits for nothing here."""
+        with self._processor.faults:
+            answer = self._answer = self._answer or AnswerHead()
+            answer.take(message)
+            if answer.done and answer.name and self._admitted:
+                self._processor.director.stored(answer.name, answer.address)
 
     async def _confirmed(self, claim: Claim, request: HttpRequest) -> list[bytes]:
         """Answer the deciding message once the other workers have answered for its key."""

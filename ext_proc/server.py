@@ -245,7 +245,7 @@ class ProcessHandler:
 
     def _answer(self, replies: list[bytes]) -> None:
         self._write(replies)
-        if self._service.closing and self._request.may_leave:
+        if (self._service.closing and self._request.may_leave) or (not replies and self._request.done):
             self.end()
 
     def _write(self, replies: list[bytes]) -> None:

@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from ext_proc.director import admission
 from ext_proc.director.accuracy import Accuracy
+from ext_proc.director.places import Places, StoredNames, session_name, stored_name
 from ext_proc.director.pools import Pools
 from ext_proc.director.prompts import RequestReader, gives_work, session_digest
 from ext_proc.director.sent import RecentRefusals, SentPrompt, SentPrompts
@@ -67,6 +68,8 @@ class Director:
         self.sessions = Sessions(
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
+        self.places = Places(_places(settings))
+        self._stored = StoredNames(self.places, registry)
         self._accuracy = Accuracy(registry)
         self.pools = Pools(source, settings, self.warmth, self.traffic, clock, self._accuracy)
         self._sent = SentPrompts(tracks=settings.signals.access_log)
@@ -92,26 +95,33 @@ class Director:
         allowed = None if request.subset is None else subset(request.subset)
         prompt = parsed.prompt
         if isinstance(prompt, Unreadable):
-            return self._without_prompt(request, prompt, allowed)
+            return self._without_prompt(request, parsed, prompt, allowed)
         pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
             return Decision(PickResult.none(Reason.NO_POOL))
         if not pool.shape.addresses:
             return Decision(PickResult.none(Reason.NO_ENDPOINT))
+        stored = self._stored.at(
+            parsed, request.path if request.no_body else "", pool.shape.position, allowed
+        )
         # The model may follow in the missing rest of a cut body.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         profile = None if model is None else pool.profile(model, allowed)
         if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
             return Decision(PickResult.refuse(Reason.SHED, refusal))
+        if stored and (profile is None or profile.candidates.place(stored) is None):
+            return Decision(PickResult((stored,), Reason.STORED))
         if model is None or profile is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
             return Decision(PickResult.none(reason))
-        return profile.pick(self.pick_request(request, parsed, prompt, pool, model, explain=explain))
+        return profile.pick(
+            self.pick_request(request, parsed, prompt, pool, model, explain=explain, stored=stored)
+        )
 
     def _without_prompt(
-        self, request: HttpRequest, unreadable: Unreadable, allowed: Subset | None
+        self, request: HttpRequest, parsed: ParsedBody, unreadable: Unreadable, allowed: Subset | None
     ) -> Decision:
-        """Refuse a request without a readable prompt by its headers, or send it by weights."""
+        """Refuse a request without a readable prompt by headers, or send it by what it names or weights."""
         model_named = model_in_path(request.path) or None
         pool = self.pools.find(request.cluster, model_named)
         if pool is not None and gives_work(request.attributes):
@@ -120,6 +130,10 @@ class Director:
             profile = None if model is None else pool.profile(model, allowed)
             if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
                 return Decision(PickResult.refuse(Reason.SHED, refusal))
+        if pool is not None and (
+            stored := self._stored.at(parsed, request.path, pool.shape.position, allowed)
+        ):
+            return Decision(PickResult((stored,), Reason.STORED))
         return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
 
     @property
@@ -174,8 +188,15 @@ class Director:
             self._record(SentPrompt(there, sent.blocks, 0, now))
         if sent.session:
             self.sessions.take_back(sent.session, picked, there or sent.session_before, now)
+            if self._hard and (place := there or sent.session_before):
+                self.places.place(session_name(sent.session), place)
         if sent.kv_key and self._kv is not None:
             self._kv.view.expect_no_more(picked, sent.kv_key)
+
+    def stored(self, name: str, address: str) -> None:
+        """Remember the endpoint whose answer has given a name to what it has stored."""
+        if address in self.pools and self.settings.ext_proc.pick.stored_names:
+            self.places.place(stored_name(name), address)
 
     def take_remote(self, address: str, blocks: Sequence[int]) -> None:
         """Record a prompt that another worker sent, if the endpoint is in the fleet."""
@@ -191,6 +212,7 @@ class Director:
         self.traffic.window_seconds = settings.signals.latency_window_seconds
         self.sessions.entries = pick.sessions.entries
         self.sessions.expiry_seconds = pick.sessions.expiry_seconds
+        self.places.entries = _places(settings)
         outgrown = settings.limits.index_blocks_per_endpoint > before.limits.index_blocks_per_endpoint
         other = (pick.block_bytes, pick.forget_after_seconds) != (was.block_bytes, was.forget_after_seconds)
         if outgrown or other:
@@ -202,6 +224,7 @@ class Director:
         self.settings = settings
         self.reader = RequestReader(settings, self._clock)
         self._block_bytes = settings.ext_proc.pick.block_bytes
+        self._hard = settings.ext_proc.pick.sessions.mode == "hard"
         self._refuses = settings.ext_proc.pick.admission.enabled
 
     def status(self) -> dict[str, Any]:
@@ -244,18 +267,20 @@ class Director:
         model: str,
         *,
         explain: bool = False,
+        stored: str = "",
     ) -> PickRequest:
-        """Look a prompt up in a pool."""
+        """Look a prompt up in a pool; `stored` is the endpoint that has what it names."""
         now, warmth, text, reader = self._clock(), self.warmth, prompt.text, self.reader
         tenant = reader.tenant(request.attributes)
-        identity, blocks = reader.blocks(prompt, model, tenant)
+        own = pool.shape.aliases.get(model, model)
+        identity, blocks = reader.blocks(prompt, own, tenant)
         whole = text or request.request_id.encode("utf-8", "surrogatepass")
         leading_hash = blocks[0] if blocks else xxh3_64_intdigest(identity + whole)
         body = parsed.body
         digest = xxh3_64_intdigest(body, xxh3_64_intdigest(identity)) if body else leading_hash
         kv = None
         if self._kv is not None and blocks:
-            kv = self._kv.locate(pool.shape.name, model, prompt, parsed.envelope)
+            kv = self._kv.locate(pool.shape.name, own, prompt, parsed.envelope)
         matched, uncached = self._matched(pool, blocks, kv), pool.caching.off
         if uncached is not None:
             matched[uncached] = 0
@@ -276,7 +301,7 @@ class Director:
             explain=explain,
             popularity=warmth.popularity,
             session=self.sessions.endpoint(session, now) if session else "",
-            adapter=_adapter(pool, model, prompt.adapter),
+            adapter=_adapter(pool, own, prompt.adapter),
             leading_mark=mark,
             earlier_holders=_caching(warmth.leading.holders(mark), pool) if mark else (),
             edges=edges,
@@ -287,6 +312,8 @@ class Director:
             headers_only=request.no_body is not None,
             pool=pool.shape.name,
             model=model,
+            pinned=stored or (self.places.find(session_name(session)) if self._hard and session else ""),
+            stored=bool(stored),
             subset=None if request.subset is None else subset(request.subset),
             session_digest=session,
             identity=identity,
@@ -328,6 +355,8 @@ class Director:
         if request.session_digest and not decision.trial:
             sent.session, sent.session_before = request.session_digest, request.session
             self.sessions.note(request.session_digest, first, now)
+            if self._hard:
+                self.places.place(session_name(request.session_digest), first)
         self._record(sent)
         return expected
 
@@ -366,6 +395,11 @@ def _caching(holders: Sequence[str], pool: PoolState) -> Sequence[str]:
 def _adapter(pool: PoolState, model: str, named: str) -> str:
     """Return the request's adapter, otherwise the model if engines serve several by name."""
     return f"{model}\0{named}" if named or (pool.shape.several and pool.shape.names(model)) else ""
+
+
+def _places(settings: Settings) -> int:
+    pick = settings.ext_proc.pick
+    return pick.stored_names + (pick.sessions.entries if pick.sessions.mode == "hard" else 0)
 
 
 def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:

@@ -69,14 +69,17 @@ class SchedulerProfile:
         order = self.choose(scored, self._tiers(request) if apart else None)
         terms = self._terms(scored) if request.explain else None
         considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed, terms)
-        if self.candidates.trials and (trial := self._next_trial(request)) is not None:
+        pinned = self.candidates.place(request.pinned) if request.pinned else None
+        if pinned is not None:
+            order = [pinned, *(place for place in order if place != pinned)][: len(order)]
+        elif self.candidates.trials and (trial := self._next_trial(request)) is not None:
             return self._trial(*trial, order, request, considered)
         forecast, first = scored.forecast, order[0]
         matched, expected = forecast.matched.item(first), self.forecaster.expected(forecast, first)
         return Decision(
             PickResult(
                 self.fallbacks.endpoints(order, request.leading_hash),
-                _reason(request, matched),
+                _reason(request, matched, pinned=pinned is not None),
                 matched / len(request.blocks) if matched else 0.0,
                 request.prefix,
                 expected.median,
@@ -222,7 +225,9 @@ class SchedulerProfile:
         )
 
 
-def _reason(request: PickRequest, matched: int) -> Reason:
+def _reason(request: PickRequest, matched: int, *, pinned: bool = False) -> Reason:
+    if pinned:
+        return Reason.STORED if request.stored else Reason.SESSION
     if request.headers_only:
         return Reason.HEADERS
     return Reason.WARM if matched else Reason.COLD

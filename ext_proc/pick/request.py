@@ -58,6 +58,10 @@ class PickRequest(msgspec.Struct, frozen=True):
     """Whether no body could be read, so that headers alone decide."""
     pool: str = ""
     model: str = ""
+    pinned: str = ""
+    """The endpoint that it has to go to, if that is a candidate: of stored state, or of a hard session."""
+    stored: bool = False
+    """Whether the first of these holds."""
     subset: Subset | None = None
     """The endpoints that the gateway allows; None: all."""
     session_digest: int = 0

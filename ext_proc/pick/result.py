@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """The reason of a pick. Every reason but `warm`, `cold` and the last ones means: weights decide."""
+    """The reason of a pick. Every reason but the first four and the last ones means: weights decide."""
 
     WARM = "warm"
     """The first endpoint holds a leading part of the prompt."""
     COLD = "cold"
     """The first endpoint holds nothing of it and is the cheapest all the same."""
+
+    STORED = "stored"
+    """The first endpoint has the response, conversation or file that the request names."""
+    SESSION = "session"
+    """The first endpoint is that of the request's hard session."""
 
     NOT_JSON = "not_json"
     NO_PROMPT = "no_prompt"

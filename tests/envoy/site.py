@@ -69,9 +69,12 @@ async def site(
     directory: Path,
     pools: dict[str, tuple[str, list[str]]],
     of_each: Mapping[str, dict[str, Any]] | None = None,
+    ext_proc: dict[str, Any] | None = None,
     **of_pools: Any,
 ) -> AsyncIterator[Site]:
-    """Start it; `pools` has protocol and engines of each pool, `of_pools` and `of_each` more settings.
+    """Start it; `pools` has protocol and engines of each pool.
+
+    `of_pools` and `of_each` have more settings of pools, `ext_proc` those of its section.
 
     The services share a process with the test and stall with it, so Envoy waits long for them.
     """
@@ -95,6 +98,7 @@ async def site(
         "ext_proc": {
             "address": f"unix:{directory}/ext_proc.sock",
             "message_timeout_seconds": PATIENCE_SECONDS,
+            **(ext_proc or {}),
         },
         "control": {"address": f"unix:{directory}/control.sock"},
         "admin": {"address": "", "ext_proc_address": ""},
@@ -108,15 +112,15 @@ async def site(
     store = FleetStore()
     registry = CollectorRegistry()
     server = XdsServer(settings, store, registry, TracerProvider(), control=False)
-    ext_proc = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
+    worker = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests")
     with patience():
-        await ext_proc.start()
+        await worker.start()
         await server.start()
         try:
             async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession() as client:
                 await envoy.wait_ready(listeners=len(pools))
-                yield Site(addresses, server, ext_proc, client, written, envoy, registry)
+                yield Site(addresses, server, worker, client, written, envoy, registry)
         finally:
             await server.stop()
-            await ext_proc.stop()
+            await worker.stop()

@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fleet.names import CROWDED_ATTRIBUTE
+from fleet.names import CROWDED_ATTRIBUTE, session_attribute
+from fleet.settings.picks import SessionSettings
 
 LARGE = 1_048_576
 
@@ -42,7 +43,7 @@ async def test_one_message_with_the_whole_body_and_the_attributes(world: Any) ->
     assert message.attributes == {
         "request.path": "/v1/completions?a=b",
         "request.id": answer.upstream("x-request-id")[0],
-        "request.headers['x-session-id']": "s1",
+        session_attribute(("x-session-id", *SessionSettings().every_header)): "s1",
         "request.headers['content-type']": "Application/JSON; charset=utf-8",
         "xds.cluster_name": "live",
         CROWDED_ATTRIBUTE: "",

@@ -38,6 +38,10 @@ def routed(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> lis
     return list(config.virtual_hosts[0].routes)
 
 
+ORDINARY = ("upgrade", "stored", "json", "json", "other", "other")
+"""The first of two is for requests whose answer may name what an engine stores."""
+
+
 def names(settings: Settings) -> list[str]:
     return [route.name for route in routed(settings)]
 
@@ -63,18 +67,18 @@ def test_route_order_follows_the_decision_table() -> None:
         *("websocket-version",) * 2,
         *("websocket-key",) * 3,
         *("websocket", "fallback"),
-        *("upgrade", "json", "other"),
+        *ORDINARY,
     ]
 
 
 def test_without_paths_all_is_as_it_was() -> None:
-    assert names(made({"paths": []})) == ["upgrade", "json", "other"]
+    assert names(made({"paths": []})) == [*ORDINARY]
     assert not any(route.request_headers_to_remove for route in routed(made({"paths": []})))
 
 
 def test_each_part_can_be_switched_off() -> None:
     off = {"check_handshakes": False, "fallback": {"enabled": False}}
-    assert names(made(off)) == ["websocket", "upgrade", "json", "other"]
+    assert names(made(off)) == ["websocket", *ORDINARY]
 
 
 def test_paths_match_whole_and_prefixes_at_a_slash() -> None:
@@ -146,7 +150,7 @@ def test_http1_needs_known_support() -> None:
             if route.HasField("route")
         }
 
-    ordinary = {"json": "p", "other": "p"}
+    ordinary = {"stored": "p", "json": "p", "other": "p"}
     assert set(by().values()) == {"p"}
     assert by(ProtocolChoice(fallback=this)) == {
         "websocket": "p",

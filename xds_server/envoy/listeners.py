@@ -49,8 +49,9 @@ from fleet.names import (
     REMOVED_REQUEST_HEADERS,
     SESSION_TAG,
     TYPE_LISTENER,
+    session_attribute,
 )
-from xds_server.envoy import limits, models, tls, upgrades
+from xds_server.envoy import limits, models, stored, tls, upgrades
 from xds_server.envoy.closed_paths import closed
 from xds_server.envoy.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
@@ -123,6 +124,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
                 typed_config=packed(Buffer(max_request_bytes=_most_body_bytes(listener, settings))),
             ),
             *models.length_filters(listener, settings),
+            *stored.filters(listener.name, settings),
             *upgrades.filters(settings),
             *limits.filters(listener, settings),
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
@@ -198,7 +200,7 @@ def request_attributes(listener: ListenerSettings, settings: Settings) -> list[s
     return [
         "request.path",
         "request.id",
-        f"request.headers['{listener.session_header}']",
+        session_attribute((listener.session_header, *settings.ext_proc.pick.sessions.every_header)),
         "request.headers['content-type']",
         "request.headers['content-encoding']",
         "request.headers['traceparent']",

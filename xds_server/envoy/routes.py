@@ -32,7 +32,7 @@ from fleet.names import (
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
-from xds_server.envoy import limits, models, upgrades
+from xds_server.envoy import limits, models, stored, upgrades
 from xds_server.envoy.closed_paths import closed_routes
 from xds_server.envoy.extension import metadata, overwriting, seconds
 from xds_server.http2.protocol_choice import ProtocolChoice
@@ -125,8 +125,11 @@ def _routes(
         *upgrades.of_upgrades(listener, pool, settings, protocols, action),
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
         _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, protocols, action), untouched),
-        _route("json", [*is_json, ordinary], action, {}),
-        _route("other", [], action, untouched),
+        *stored.by_name(settings, action),
+        *stored.with_answers(
+            settings,
+            [_route("json", [*is_json, ordinary], action, {}), _route("other", [], action, untouched)],
+        ),
     ]
 
 
@@ -142,12 +145,15 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
 def _action(
     listener: ListenerSettings, pool: PoolSettings, settings: Settings, protocols: ProtocolChoice
 ) -> RouteAction:
-    session = RouteActionHashPolicyHeader(header_name=listener.session_header)
+    sessions = [listener.session_header, *settings.ext_proc.pick.sessions.every_header]
     return RouteAction(
         cluster=upgrades.cluster_of(pool, protocols.moved),
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
-        hash_policy=[RouteActionHashPolicy(header=session)],
+        hash_policy=[
+            RouteActionHashPolicy(header=RouteActionHashPolicyHeader(header_name=name), terminal=True)
+            for name in dict.fromkeys(sessions)
+        ],
         retry_policy=limits.retry_policy(pool, settings),
         hedge_policy=limits.hedge_policy(pool, settings),
     )

@@ -247,7 +247,7 @@ def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
         match=_match(path, _is_websocket()),
         route=action,
         request_headers_to_add=keys,
-        typed_per_filter_config=_headers_only(),
+        typed_per_filter_config=headers_only(),
     )
 
 
@@ -271,11 +271,11 @@ def _fallback(path: str, listener: ListenerSettings, settings: Settings, action:
             HeaderMatcher(name=":method", string_match=StringMatcher(exact="OPTIONS"), invert_match=True),
         ),
         route=action,
-        typed_per_filter_config={**_headers_only(), FALLBACK_FILTER: packed(per_route)},
+        typed_per_filter_config={**headers_only(), FALLBACK_FILTER: packed(per_route)},
     )
 
 
-def _headers_only() -> dict[str, Any]:
+def headers_only() -> dict[str, Any]:
     """ext_proc gets the headers alone; the buffer is off."""
     skip, send = ProcessingModeHeaderSendMode.SKIP, ProcessingModeHeaderSendMode.SEND
     none = ProcessingModeBodySendMode.NONE
