@@ -19,6 +19,7 @@ from fleet.service.telemetry import tracer_provider
 from fleet.service.tls import Certificates
 from fleet.service.watch import RESTART_ONLY, SettingsWatch
 from fleet.settings import parse_settings
+from fleet.settings.agents import AGENTS
 from fleet.settings.load import ENVIRONMENT
 from fleet.store import FleetStore
 from warmroute.cli.main import VERBS
@@ -176,6 +177,17 @@ def test_every_reason_is_documented(operations: str) -> None:
     documented = dict(re.findall(r"^\| `([a-z_]+)` \| (no pick|picked): ", operations, flags=re.MULTILINE))
     assert set(documented) == {reason.value for reason in Reason}
     assert {reason for reason, what in documented.items() if what == "picked"} == names.PICKED_REASONS
+
+
+def test_agents_and_their_session_names_are_documented(root: Path) -> None:
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (`.*`) \| (`.*`) \|$", (root / "docs/sessions.md").read_text(), re.MULTILINE
+    )
+    documented = {name: (headers, fields) for name, headers, fields in rows}
+    assert documented == {
+        name: tuple(", ".join(f"`{entry}`" for entry in entries) for entries in agent)
+        for name, agent in AGENTS.items()
+    }
 
 
 def exposed(registry: CollectorRegistry) -> Iterator[str]:

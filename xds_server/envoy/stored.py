@@ -1,4 +1,4 @@
-"""Requests for what one engine stores, as Envoy configuration: docs/decisions/0031 has the design.
+"""Requests for what one engine stores, as Envoy configuration: docs/decisions/0032 has the design.
 
 Requests that name a stored response, conversation or file in their path show ext_proc their headers alone.
 Of answers that may give such a name, ext_proc receives a copy of the leading bytes: in observability mode
