@@ -45,6 +45,7 @@ ROOTS: Final = (
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/accesslog/v3/als.proto",
+    "envoy/service/auth/v3/external_auth.proto",
     "envoy/service/cluster/v3/cds.proto",
     "envoy/service/discovery/v3/ads.proto",
     "envoy/service/endpoint/v3/eds.proto",

@@ -167,6 +167,14 @@ class RuntimeFeatureFlag(_message.Message):
     runtime_key: str
     def __init__(self, default_value: _Optional[_Union[_wrappers_pb2.BoolValue, _Mapping]] = ..., runtime_key: _Optional[str] = ...) -> None: ...
 
+class QueryParameter(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
 class HeaderValue(_message.Message):
     __slots__ = ("key", "value", "raw_value")
     KEY_FIELD_NUMBER: _ClassVar[int]
