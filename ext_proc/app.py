@@ -16,7 +16,14 @@ from ext_proc.grpcio import GrpcioService
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
-from ext_proc.server import HEALTH_SERVICES, LAST_SECONDS, LIVENESS_SERVICE, SERVICE, ExtProcService
+from ext_proc.server import (
+    HEALTH_SERVICES,
+    LAST_SECONDS,
+    LEADING_SERVICE,
+    LIVENESS_SERVICE,
+    SERVICE,
+    ExtProcService,
+)
 from ext_proc.shared.index import SharedIndex, SharedMetrics
 from fleet.lane.budget import STREAMS, UNREAD_BYTES, Budget
 from fleet.lane.metrics import LaneMetrics
@@ -131,7 +138,7 @@ class ExtProcServer:
             credentials=grpc_server(certificates, settings, "ext_proc"),
             gate=grpc_gate(certificates, settings, "ext_proc"),
             # A stream that ends with an error fails a request, so the service limits first messages itself.
-            apart=(SERVICE,),
+            apart=(SERVICE, LEADING_SERVICE),
         )
         carried.register(server.server)
         return carried, server, carried.unread

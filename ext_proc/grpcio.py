@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from ext_proc.server import LAST_SECONDS, SERVICE, ExtProcService
+from ext_proc.server import LAST_SECONDS, LEADING_SERVICE, SERVICE, ExtProcService
 from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.service.opening import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ext_proc.processor import ExternalProcessor
     from ext_proc.server import ProcessHandler
 
@@ -32,11 +34,28 @@ class GrpcioService(ExtProcService):
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server; messages stay bytes until their turn."""
         process = grpc.stream_stream_rpc_method_handler(self.Process)
-        handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
-        server.add_generic_rpc_handlers((handler,))
+        check = grpc.stream_stream_rpc_method_handler(self.Check)  # A stream of one message.
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
+                grpc.method_handlers_generic_handler(LEADING_SERVICE, {"Check": check}),
+            )
+        )
 
     async def Process(  # noqa: N802 - gRPC's name
         self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Serve one stream."""
+        await self._serve(context, self.open)
+
+    async def Check(  # noqa: N802 - gRPC's name
+        self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Serve one call with the leading part of a body."""
+        await self._serve(context, self.open_leading)
+
+    async def _serve(
+        self, context: grpc.aio.ServicerContext[Any, Any], begin: Callable[[Any], ProcessHandler]
     ) -> None:
         """Serve one stream.
 
@@ -46,7 +65,7 @@ class GrpcioService(ExtProcService):
         """
         call, handler = _GrpcioCall(context), None
         with self.processor.faults:
-            handler = self.open(call)
+            handler = begin(call)
         if handler is None:
             return
         task = asyncio.current_task()

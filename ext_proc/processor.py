@@ -154,11 +154,13 @@ class RequestStream:
     """One request: messages in, replies out, and `close` at its end."""
 
     __slots__ = (
-        "_admitted", "_answer", "_chosen", "_claim", "_duplicate", "_exchange", "_key", "_parsed",
-        "_processor", "_reported", "_seconds", "_span", "_token",
+        "_admitted", "_answer", "_chosen", "_claim", "_duplicate", "_exchange", "_key", "_lasts",
+        "_parsed", "_processor", "_reported", "_seconds", "_span", "_token",
     )  # fmt: skip
 
-    def __init__(self, processor: ExternalProcessor) -> None:
+    def __init__(self, processor: ExternalProcessor, *, lasts: bool = True) -> None:
+        """`lasts` is False where the stream ends with the pick: nothing that lasts as long as the request."""
+        self._lasts = lasts
         self._processor = processor
         self._admitted = processor.streams < processor.most_streams
         self._exchange = Exchange(
@@ -285,7 +287,7 @@ class RequestStream:
             if processor.models.listeners:
                 self._chosen = processor.models.choose(request, self._parsed, self._exchange.whole_body)
                 request, self._parsed = self._chosen.request, self._chosen.parsed
-            self._key = processor.keys.key_of(request, self._parsed)
+            self._key = processor.keys.key_of(request, self._parsed) if self._lasts else None
             if self._key is not None and processor.keys.refuses(self._key):
                 self._claim = processor.keys.begin(self._key)
                 self._duplicate = self._claim is None
@@ -383,7 +385,7 @@ class RequestStream:
             if decision.request is not None:
                 sent = processor.director.book(decision)
             # A stream that ends early would look like an idle, fast endpoint; unknown is better than wrong.
-            if decision.result.endpoints and exchange.lasts:
+            if decision.result.endpoints and self._lasts and exchange.lasts:
                 self._token = processor.director.started(decision.result.endpoints[0], sent)
             processor.count(decision, self._seconds, streamed=exchange.streamed)
             request_id, cluster = request.request_id, request.cluster

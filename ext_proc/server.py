@@ -2,6 +2,8 @@
 
 The lane calls `ExtProcService.open` for each stream, `ext_proc/grpcio.py` does so over grpc.aio. So both have
 the same behaviour: large messages take turns, and a stream ends with OK wherever Envoy can go on without us.
+
+`envoy.service.auth.v3.Authorization` has the leading parts of long bodies, and picks in the same way.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from ext_proc.processor import RequestStream
+from ext_proc.protocol import leading
 from ext_proc.protocol.message import decode
 from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from ext_proc.processor import ExternalProcessor
-    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
     from fleet.lane.method import Call, Method
 
 _FIRST_SECONDS: Final = 0.5
@@ -35,6 +37,7 @@ _LARGE_BYTES: Final = 65_536
 """Reading and answering a larger message may take a millisecond or more."""
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+LEADING_SERVICE: Final = "envoy.service.auth.v3.Authorization"
 HEALTH_SERVICES: Final = (
     SERVICE,
     "inference-extension",
@@ -60,11 +63,17 @@ class ExtProcService:
     @property
     def methods(self) -> Mapping[str, Method]:
         """The methods by path."""
-        return {f"/{SERVICE}/Process": self.open}
+        return {f"/{SERVICE}/Process": self.open, f"/{LEADING_SERVICE}/Check": self.open_leading}
 
     def open(self, call: Call) -> ProcessHandler:
         """Begin a stream: one HTTP request."""
-        handler = ProcessHandler(self, call)
+        return self._opened(ProcessHandler(self, call))
+
+    def open_leading(self, call: Call) -> ProcessHandler:
+        """Begin a call with the leading part of a body."""
+        return self._opened(LeadingHandler(self, call))
+
+    def _opened(self, handler: ProcessHandler) -> ProcessHandler:
         self._open.add(handler)
         if self.closing:
             asyncio.get_running_loop().call_later(_FIRST_SECONDS, handler.silent)
@@ -136,11 +145,12 @@ class ProcessHandler:
         "_step",
         "begun",
     )
+    _decode: Callable[[bytes], Any] = staticmethod(decode)
 
-    def __init__(self, service: ExtProcService, call: Call) -> None:
+    def __init__(self, service: ExtProcService, call: Call, *, lasts: bool = True) -> None:
         self._service = service
         self._call = call
-        self._request = RequestStream(service.processor)
+        self._request = RequestStream(service.processor, lasts=lasts)
         self._step: asyncio.Task[None] | None = None
         self._queue: deque[bytes] | None = None
         """Messages that have arrived during the step."""
@@ -215,15 +225,18 @@ class ProcessHandler:
             DecodeError: the message is malformed, or too large apart from its body.
         """
         if len(data) <= _LARGE_BYTES:
-            return self._request.replies(decode(data))
-        turns, piece = self._service.turns, partial(decode, data)
-        return self._request.replies(turns.run_now(piece)) if turns.free else self._in_turn(piece)
+            return self._answered(self._decode(data))
+        turns, piece = self._service.turns, partial(self._decode, data)
+        return self._answered(turns.run_now(piece)) if turns.free else self._in_turn(piece)
 
-    async def _in_turn(self, piece: partial[pb.ProcessingRequest]) -> list[bytes]:
+    async def _in_turn(self, piece: partial[Any]) -> list[bytes]:
         message = await self._service.turns.run(piece)
         del piece  # It has the message's bytes.
-        replies = self._request.replies(message)
+        replies = self._answered(message)
         return replies if isinstance(replies, list) else await replies
+
+    def _answered(self, message: Any) -> list[bytes] | Coroutine[Any, Any, list[bytes]]:
+        return self._request.replies(message)
 
     async def _go_on(self, replies: Coroutine[Any, Any, list[bytes]]) -> None:
         """Answer a message that waits, then those behind it."""
@@ -282,3 +295,22 @@ class ProcessHandler:
             step.cancel()
         self._request.close()
         self._service.forget(self)
+
+
+class LeadingHandler(ProcessHandler):
+    """One call with the leading part of a body: it ends with its only answer, long before the response."""
+
+    __slots__ = ()
+    _decode = staticmethod(leading.decode)
+
+    def __init__(self, service: ExtProcService, call: Call) -> None:
+        super().__init__(service, call, lasts=False)
+
+    def _answered(self, message: Any) -> list[bytes]:
+        replies = list[bytes]()
+        for part in message:
+            answered = self._request.replies(part)
+            assert isinstance(answered, list), "only a claim on a key waits, and such a call makes none"
+            replies += answered
+        admission = self._service.processor.settings.ext_proc.pick.admission
+        return [leading.encode(replies, may_refuse=admission.enabled)]

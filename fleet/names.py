@@ -132,6 +132,20 @@ STORED_COLLECTIONS: Final = (
     "videos",
 )
 BUFFER_FILTER: Final = "envoy.filters.http.buffer"
+# Of bodies that may be long: it holds their leading part. Its name is the namespace of its metadata.
+LEADING_FILTER: Final = "envoy.filters.http.ext_authz"
+# Keys of what it shows ext_proc of a route, in addition to the request.
+LEADING_CLUSTER: Final = "cluster"
+LEADING_BYTES: Final = "leading_bytes"
+
+# Routes by name: those of JSON, and those that ext_proc sees nothing of. The value is the cause.
+JSON_ROUTE: Final = "json"
+LEADING_ROUTE: Final = "json-leading"
+UNSEEN_ROUTES: Final[dict[str, str]] = {
+    "upgrade": "upgrade",
+    "content-type": "content_type",
+    "other": "method",
+}
 
 TYPE_LISTENER: Final = "type.googleapis.com/envoy.config.listener.v3.Listener"
 TYPE_ROUTE: Final = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"

@@ -45,13 +45,13 @@ def decode(data: bytes) -> pb.ProcessingRequest:
 def _rest_bytes(data: bytes) -> int:
     """Return the size of a message without its bodies."""
     rest = len(data)
-    for number, start, end in _fields(data, 0, len(data)):
+    for number, start, end in fields(data, 0, len(data)):
         if number in _BODIES:
-            rest -= sum(end - start for inner, start, end in _fields(data, start, end) if inner == _BODY)
+            rest -= sum(end - start for inner, start, end in fields(data, start, end) if inner == _BODY)
     return rest
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield number, start and end of the leading fields of bytes, up to the first malformed field."""
     for _ in range(_MOST_FIELDS):
         if at >= end:

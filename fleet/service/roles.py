@@ -28,6 +28,7 @@ ROLES_OF_SERVICES: Final[Mapping[str, tuple[Role, ...]]] = {
     "envoy.service.accesslog.v3.AccessLogService": ("envoys",),
     "envoy.service.status.v3.ClientStatusDiscoveryService": ("operators",),
     "envoy.service.ext_proc.v3.ExternalProcessor": ("envoys", "gateways"),
+    "envoy.service.auth.v3.Authorization": ("envoys",),
     "warmroute.v1.FleetControl": ("workers",),
     "warmroute.v1.GpuReports": ("agents",),
 }

@@ -15,7 +15,7 @@ import shutil
 import socket
 import tempfile
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -30,6 +30,8 @@ from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from multidict import CIMultiDict
 
+from ext_proc.protocol import leading
+from ext_proc.server import LEADING_SERVICE
 from fleet.endpoint import Membership, Pool
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
@@ -105,6 +107,7 @@ class Engines:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/stream", self._stream)
         app.router.add_route("*", "/duplex", self._duplex)
+        app.router.add_post("/early", self._early)
         app.router.add_get("/ws", self._websocket)
         app.router.add_get("/v1/realtime", self._websocket)
         app.router.add_route("*", "/{tail:.*}", self._echo)
@@ -193,6 +196,10 @@ class Engines:
         size += len(await request.content.read())
         await response.write(str(size).encode())
         return response
+
+    async def _early(self, request: web.Request) -> web.Response:
+        """Refuse a body without reading it."""
+        return web.Response(status=403, text="early")
 
     async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
         ws = web.WebSocketResponse(protocols=("chat",))
@@ -289,6 +296,8 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
     """Header mutations that it tries to make."""
     immediate: bool = False
     """Answer with an immediate response of 418."""
+    mute: bool = False
+    """End a call with a leading part without an answer."""
     instead: Any = None
     """Answer with this, whatever comes."""
     messages: list[Message] = field(default_factory=list)
@@ -300,6 +309,9 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
         ext_proc_grpc.add_ExternalProcessorServicer_to_server(self, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self, self._server)
+        check = grpc.stream_stream_rpc_method_handler(self.leading)
+        handlers = grpc.method_handlers_generic_handler(LEADING_SERVICE, {"Check": check})
+        self._server.add_generic_rpc_handlers((handlers,))
         self._server.add_insecure_port(f"unix:{self.socket}")
         await self._server.start()
 
@@ -319,7 +331,7 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
 
     def reset(self) -> None:
         """Forget what a test has set and seen."""
-        self.pick, self.immediate, self.instead = "", False, None
+        self.pick, self.immediate, self.instead, self.mute = "", False, None, False
         self.metadata, self.headers, self.messages = {}, {}, []
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -337,6 +349,17 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
                 yield self._answer(request.WhichOneof("request"))
         finally:
             self.open_streams -= 1
+
+    async def leading(self, messages: Any, _context: Any) -> Any:
+        """Answer a leading part as the product does, which also ends without an answer."""
+        async for data in messages:
+            headers, body = leading.decode(data)
+            self.messages.append(replace(_message(body), kind="leading"))
+            if self._frozen is not None:
+                await self._frozen.wait()
+            replies = [self._answer(message.WhichOneof("request")) for message in (headers, body)]
+            if not self.mute:
+                yield leading.encode([reply.SerializeToString() for reply in replies], may_refuse=False)
 
     def _answer(self, kind: str) -> Any:
         if self.instead is not None:

@@ -71,24 +71,31 @@ async def test_a_body_below_the_limit_is_shown_whole(world: Any, size: Any) -> N
 
 
 @pytest.mark.parametrize("size", [LARGE, LARGE + 124, 1_100_000, 1_300_000, 3_000_000, 9_000_000])
-async def test_a_larger_body_never_meets_ext_proc(world: Any, size: Any) -> None:
-    """Each of many arrives whole: where ext_proc sees a part, Envoy never reads some of them to their end."""
+async def test_a_larger_body_is_picked_by_its_leading_part(world: Any, size: Any) -> None:
+    """Each of many arrives whole, and ext_proc sees no more of it than it reads."""
+    picked = world.pools["live"][1]
+    world.ext_proc.pick = picked
     body = _json_of(size)
     digest = hashlib.sha256(body).hexdigest()
     for _ in range(8):
         answer = await world.post(data=body, headers={"content-type": "application/json"})
-        assert (answer.status, answer.seen["sha256"]) == (200, digest)
-    assert world.ext_proc.messages == []
+        assert (answer.status, answer.seen["sha256"], answer.engine) == (200, digest, picked)
+    messages = {(message.kind, message.bytes, message.end) for message in world.ext_proc.messages}
+    assert messages == {("leading", world.settings.limits.body_bytes, False)}
 
 
 @pytest.mark.parametrize("size", [100, 100_000, 1_100_000, 3_000_000])
-async def test_chunked_json_never_meets_ext_proc(world: Any, size: Any) -> None:
-    """Without a content-length nobody knows whether the body fits, so it goes by weights, whole."""
+async def test_chunked_json_is_picked_too(world: Any, size: Any) -> None:
+    """Without a content-length nobody knows whether the body fits: its leading part decides."""
+    picked = world.pools["live"][1]
+    world.ext_proc.pick = picked
     body = _json_of(size)
     answer = await world.post(data=_chunks(body), headers={"content-type": "application/json"})
-    assert answer.status == 200
+    assert (answer.status, answer.engine) == (200, picked)
     assert answer.seen["sha256"] == hashlib.sha256(body).hexdigest()
-    assert world.ext_proc.messages == []
+    (message,) = world.ext_proc.messages
+    shown = min(size, world.settings.limits.body_bytes)
+    assert (message.kind, message.bytes, message.end) == ("leading", shown, shown == size)
 
 
 async def test_operator_may_have_larger_bodies_whole(world: Any) -> None:
@@ -120,7 +127,6 @@ async def test_what_cannot_be_read_never_meets_ext_proc(world: Any) -> None:
         ("POST", {"data": b"plain", "headers": {"content-type": "text/plain"}}),
         ("POST", {"data": b"\x00" * 700_000, "headers": {"content-type": "application/octet-stream"}}),
         ("POST", {"data": b"no type", "skip_auto_headers": ["content-type"]}),
-        ("POST", {"data": b"", "headers": as_json}),
     ]
     for method, options in requests:
         answer = await world.request(method, **options)

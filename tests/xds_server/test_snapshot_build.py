@@ -213,14 +213,15 @@ def test_host_comes_from_metadata_only() -> None:
     policy = cluster.load_balancing_policy.policies[0]
     assert policy.typed_extension_config.typed_config.Unpack(override)
     assert [(entry.header, entry.HasField("metadata")) for entry in override.override_host_sources] == [
-        ("", True)
+        ("", True),
+        ("", True),
     ]
 
 
 def test_ext_proc_may_fail_and_has_a_short_timeout() -> None:
     manager = _manager(make_snapshot(settings=make_settings(ext_proc={"message_timeout_seconds": 0.125})))
     processor = ext_proc_pb2.ExternalProcessor()
-    assert manager.http_filters[0].typed_config.Unpack(processor)
+    assert manager.http_filters[1].typed_config.Unpack(processor)
     assert processor.failure_mode_allow
     assert processor.message_timeout.ToMilliseconds() == 125
 
@@ -230,7 +231,7 @@ def test_buffer_holds_more_than_its_route_lets_through() -> None:
     listener = {"name": "front", "address": "127.0.0.1:8080", "pool": "llm", "large_body_bytes": 5_000_000}
     snapshot = make_snapshot(settings=make_settings(listeners=[listener]))
     buffer = buffer_pb2.Buffer()
-    assert _manager(snapshot).http_filters[1].typed_config.Unpack(buffer)
+    assert _manager(snapshot).http_filters[2].typed_config.Unpack(buffer)
     config = route_pb2.RouteConfiguration.FromString(snapshot.of_type(TYPE_ROUTE)["front"].body.value)
     (ends,) = {
         matcher.range_match.end

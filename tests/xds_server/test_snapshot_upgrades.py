@@ -38,7 +38,10 @@ def routed(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> lis
     return list(config.virtual_hosts[0].routes)
 
 
-ORDINARY = ("upgrade", "stored", "json", "json", "other", "other")
+ORDINARY = (
+    "upgrade", "stored", "json", "json", "json-leading", "json-leading", "content-type", "content-type",
+    "other", "other",
+)  # fmt: skip
 """The first of two is for requests whose answer may name what an engine stores."""
 
 
@@ -150,7 +153,7 @@ def test_http1_needs_known_support() -> None:
             if route.HasField("route")
         }
 
-    ordinary = {"stored": "p", "json": "p", "other": "p"}
+    ordinary = {"stored": "p", "json": "p", "json-leading": "p", "content-type": "p", "other": "p"}
     assert set(by().values()) == {"p"}
     assert by(ProtocolChoice(fallback=this)) == {
         "websocket": "p",

@@ -43,7 +43,13 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import HttpProtocolOpti
 from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
 from envoy_data_plane.envoy.type.v3 import Percent
 
-from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
+from fleet.names import (
+    DESTINATION_KEY,
+    DESTINATION_NAMESPACE,
+    EXT_PROC_CLUSTER,
+    LEADING_FILTER,
+    TYPE_CLUSTER,
+)
 from xds_server.envoy import limits, tls, transports
 from xds_server.envoy.extension import (
     UNLIMITED,
@@ -156,10 +162,14 @@ def _pick_then_weights() -> LoadBalancingPolicy:
     round_robin and least_request start again with every EDS update and then starve light endpoints.
     The policy behind is for gRPC: each client takes the first of the list that it knows.
     """
-    destination = MetadataKey(key=DESTINATION_NAMESPACE, path=[MetadataKeyPathSegment(key=DESTINATION_KEY)])
+    by_key = MetadataKeyPathSegment(key=DESTINATION_KEY)
+    whole = MetadataKey(key=DESTINATION_NAMESPACE, path=[by_key])
+    leading = MetadataKey(
+        key=LEADING_FILTER, path=[MetadataKeyPathSegment(key=DESTINATION_NAMESPACE), by_key]
+    )
     maglev = _policy("envoy.load_balancing_policies.maglev", Maglev())
     override = OverrideHost(
-        override_host_sources=[OverrideHostOverrideHostSource(metadata=destination)],
+        override_host_sources=[OverrideHostOverrideHostSource(metadata=key) for key in (whole, leading)],
         fallback_policy=maglev,
     )
     picked = _policy("envoy.load_balancing_policies.override_host", override)

@@ -20,7 +20,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
 )
 from envoy_data_plane.google.protobuf import Any
 
-from fleet.names import METADATA_NAMESPACE
+from fleet.names import LEADING_FILTER, METADATA_NAMESPACE
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ def discovery_type(address: str) -> str:
 def metadata(key: str) -> str:
     """The format string of a key of ext_proc's metadata."""
     return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
+
+
+def leading_metadata(key: str) -> str:
+    """The same on routes that show ext_proc the leading part of a body."""
+    return f"%DYNAMIC_METADATA({LEADING_FILTER}:{METADATA_NAMESPACE}:{key})%"
 
 
 def overwriting(name: str, value: str) -> HeaderValueOption:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.accesslog.v3 import AccessLog
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRules
-from envoy_data_plane.envoy.config.core.v3 import ApiVersion, GrpcService, GrpcServiceEnvoyGrpc
+from envoy_data_plane.envoy.config.core.v3 import (
+    ApiVersion,
+    GrpcService,
+    GrpcServiceEnvoyGrpc,
+    Http1ProtocolOptions,
+)
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
 from envoy_data_plane.envoy.extensions.access_loggers.grpc.v3 import (
     CommonGrpcAccessLogConfig,
@@ -51,7 +56,7 @@ from fleet.names import (
     TYPE_LISTENER,
     session_attribute,
 )
-from xds_server.envoy import limits, models, stored, tls, upgrades
+from xds_server.envoy import leading, limits, models, stored, tls, upgrades
 from xds_server.envoy.closed_paths import closed
 from xds_server.envoy.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
@@ -83,8 +88,10 @@ def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
     return Listener(
         name=listener.name,
         address=address_of(listener.address),
-        # Any ordinary body fits, so ext_proc gets it whole and a retry can send it again.
-        per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, _most_body_bytes(listener, settings)),
+        # Any ordinary body fits, so ext_proc gets it whole and a retry can send it again. Of a longer one,
+        # Envoy keeps as much behind the leading part as it keeps without ext_proc.
+        per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, _most_body_bytes(listener, settings))
+        + leading.leading_bytes(listener, settings),
         filter_chains=[
             FilterChain(
                 transport_socket=tls.downstream(listener),
@@ -116,6 +123,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         ],
         http_filters=[
             *models.choosing_filters(listener),
+            leading.http_filter(listener, settings),
             HttpFilter(name=EXT_PROC_FILTER, typed_config=packed(_ext_proc(listener, settings))),
             # It holds the headers back until the body is there, and with it the pick. Only routes that
             # match a content-length below its limit have it, so it never answers 413.
@@ -130,6 +138,8 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
         ],
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type=upgrades.WEBSOCKET)],
+        # Old health checkers, `ab` and nginx without `proxy_http_version`: answered without chunks.
+        http_protocol_options=Http1ProtocolOptions(accept_http_10=True),
         http2_protocol_options=upgrades.http2_options(settings),
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
         # A WebSocket may last for days; its begin already shows that the engine works.

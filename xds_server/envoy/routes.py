@@ -1,9 +1,8 @@
 """Routes: they decide, from a request's headers, which parts of it ext_proc reads.
 
 In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON with an ordinary
-content-length (the whole body in one message), all other requests (nothing). What ext_proc does not read goes
-by weights: every way of showing it a part of a body while the rest is on its way stalls or doubles some
-bodies in Envoy 1.40 (docs/decisions/0011).
+content-length (the whole body in one message), other JSON (the leading part, by another filter), all other
+requests (nothing). What ext_proc does not read goes by weights (docs/decisions/0033).
 """
 
 from __future__ import annotations
@@ -29,12 +28,15 @@ from fleet.names import (
     HEADER_MATCHED,
     HEADER_REASON,
     HEADER_SERVED,
+    JSON_ROUTE,
+    LEADING_ROUTE,
     TYPE_ROUTE,
+    UNSEEN_ROUTES,
     UPSTREAM_HEADERS,
 )
-from xds_server.envoy import limits, models, stored, upgrades
+from xds_server.envoy import leading, limits, models, stored, upgrades
 from xds_server.envoy.closed_paths import closed_routes
-from xds_server.envoy.extension import metadata, overwriting, seconds
+from xds_server.envoy.extension import leading_metadata, metadata, overwriting, seconds
 from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.snapshot.snapshot import Resource
 
@@ -124,13 +126,43 @@ def _routes(
     return [
         *upgrades.of_upgrades(listener, pool, settings, protocols, action),
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
-        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, protocols, action), untouched),
+        _unseen(
+            _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, protocols, action), untouched),
+            listener,
+        ),
         *stored.by_name(settings, action),
         *stored.with_answers(
             settings,
-            [_route("json", [*is_json, ordinary], action, {}), _route("other", [], action, untouched)],
+            [
+                _route(JSON_ROUTE, [*is_json, ordinary], action, {}),
+                _leading(_route(LEADING_ROUTE, is_json, action, untouched), listener, settings),
+                _unseen(_route("content-type", is_json[:1], action, untouched), listener),
+                _unseen(_route("other", [], action, untouched), listener),
+            ],
         ),
     ]
+
+
+def _leading(route: Route, listener: ListenerSettings, settings: Settings) -> Route:
+    """Show ext_proc the leading part of bodies; its metadata comes in another place."""
+    assert route.route is not None
+    shown = leading.of_route(listener, settings, route.route.cluster or "")
+    route.typed_per_filter_config = {**route.typed_per_filter_config, **shown}
+    route.request_headers_to_add = [
+        overwriting(header, leading_metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
+    ]
+    if _shows_pick(listener, settings):
+        route.response_headers_to_add = [
+            overwriting(name, leading_metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS
+        ]
+    return route
+
+
+def _unseen(route: Route, listener: ListenerSettings) -> Route:
+    """Tell clients why there is no pick."""
+    if listener.shows_decision:
+        route.response_headers_to_add = [overwriting(HEADER_REASON, UNSEEN_ROUTES[route.name])]
+    return route
 
 
 def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters: dict[str, Any]) -> Route:
@@ -159,14 +191,18 @@ def _action(
     )
 
 
+def _shows_pick(listener: ListenerSettings, settings: Settings) -> bool:
+    pick = settings.ext_proc.pick
+    # Where tenants share warmth, its amount would show a tenant what others have sent.
+    return listener.shows_decision and (pick.tenants_apart or not pick.tenant_header)
+
+
 def _decision(listener: ListenerSettings, settings: Settings) -> list[HeaderValueOption]:
     if not listener.shows_decision:
         return []
-    pick = settings.ext_proc.pick
-    # Where tenants share warmth, its amount would show a tenant what others have sent.
-    shared = pick.tenant_header and not pick.tenants_apart
+    names = _DECISION_HEADERS if _shows_pick(listener, settings) else ()
     return [
-        *(overwriting(name, metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS if not shared),
+        *(overwriting(name, metadata(UPSTREAM_HEADERS[name])) for name in names),
         overwriting(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
         overwriting(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
     ]

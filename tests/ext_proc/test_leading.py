@@ -1,0 +1,103 @@
+"""Leading parts of bodies, as Envoy's ext_authz filter sends them: one call, one answer, a pick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+
+from ext_proc.pick.result import Refusal
+from ext_proc.protocol import leading
+from ext_proc.protocol.reply import refusal_reply
+from ext_proc.server import LEADING_SERVICE
+from fleet.envoy_api.service.auth.v3 import external_auth_pb2 as auth
+from fleet.names import (
+    DESTINATION_KEY,
+    DESTINATION_NAMESPACE,
+    LEADING_BYTES,
+    LEADING_CLUSTER,
+    METADATA_NAMESPACE,
+)
+from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.transports import TRANSPORTS, serving
+from tests.ext_proc.worlds import chat
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT = 4096
+
+
+def check(body: bytes, headers: dict[str, str] | None = None, **route: str) -> bytes:
+    """Return a request as Envoy sends it; the body is cut as Envoy cuts it."""
+    request = auth.CheckRequest()
+    http = request.attributes.request.http
+    http.raw_body = body[:LIMIT]
+    usual = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "application/json"}
+    for name, value in {**usual, **(headers or {})}.items():
+        http.header_map.headers.add(key=name, raw_value=value.encode())
+    extensions = {LEADING_CLUSTER: "p", LEADING_BYTES: str(LIMIT), **route}
+    request.attributes.context_extensions.update(extensions)
+    return request.SerializeToString()
+
+
+@pytest.mark.parametrize(("size", "ends"), [(1, True), (LIMIT - 1, True), (LIMIT, False), (LIMIT + 1, False)])
+def test_a_full_part_counts_as_cut_off(size: int, ends: bool) -> None:
+    """Whatever a client says of itself in the header that Envoy adds for it."""
+    _, body = leading.decode(check(b"x" * size, {"x-envoy-auth-partial-body": str(not ends).lower()}))
+    assert (len(body.request_body.body), body.request_body.end_of_stream) == (min(size, LIMIT), ends)
+
+
+def test_a_long_body_is_no_rest() -> None:
+    big = auth.CheckRequest.FromString(check(b"{}"))
+    big.attributes.request.http.raw_body = b"x" * 3_000_000
+    _, body = leading.decode(big.SerializeToString())
+    assert len(body.request_body.body) == 3_000_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff",
+        check(b"{}", leading_bytes="many"),
+        check(b"{}", {f"x-{number}": "x" * 60_000 for number in range(10)}),
+    ],
+)
+def test_what_is_not_ours_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        leading.decode(data)
+
+
+@pytest.mark.parametrize("may_refuse", [True, False])
+def test_a_refusal_needs_the_settings(may_refuse: bool) -> None:
+    reply = refusal_reply(Refusal(429, "later", 2.0))
+    response = auth.CheckResponse.FromString(leading.encode([reply], may_refuse=may_refuse))
+    assert (response.status.code != 0, response.denied_response.status.code) == (
+        (True, 429) if may_refuse else (False, 0)
+    )
+    if may_refuse:
+        fields = {option.header.key: option.header.value for option in response.denied_response.headers}
+        assert fields == {"content-type": "application/json", "retry-after": "2"}
+
+
+@pytest.mark.io
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_one_call_is_one_pick(tmp_path: Path, transport: str) -> None:
+    """It ends with its answer, so the request does not count as in flight; unreadable ones get no answer."""
+    stage, address = Stage(), f"unix:{tmp_path}/s"
+    async with serving(stage.service, address, transport), grpc.aio.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary(f"/{LEADING_SERVICE}/Check")
+        for body, more in ((chat("hi"), {}), (chat("word " * 5000), {}), (b"not JSON", {"x": "y"})):
+            response = auth.CheckResponse.FromString(await call(check(body, more), timeout=10))
+            assert response.status.code == 0
+            fields = response.dynamic_metadata.fields
+            picked = DESTINATION_NAMESPACE in fields
+            assert picked is (body != b"not JSON")
+            if picked:
+                assert fields[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY].string_value
+            assert "reason" in fields[METADATA_NAMESPACE].struct_value.fields
+        assert await call(b"\xff\xff", timeout=10) is None
+    assert stage.picks("cold") + stage.picks("warm") == 2
+    assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (0, 0)
