@@ -10,12 +10,16 @@ from fleet.envoy_api.data.accesslog.v3 import accesslog_pb2
 from fleet.names import (
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
+    JSON_ROUTE,
+    LEADING_FILTER,
+    LEADING_ROUTE,
     METADATA_NAMESPACE,
     SESSION_TAG,
+    UNSEEN_ROUTES,
     WEBSOCKET_ROUTE,
     pool_of,
 )
-from xds_server.access_log.finished import Finished
+from xds_server.access_log.finished import UNANSWERED, Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +97,7 @@ def finished_of(entry: Any) -> Finished | None:
         request_bytes=entry.request.request_body_bytes,
         response_bytes=entry.response.response_body_bytes,
         handshake=common.route_name == WEBSOCKET_ROUTE,
+        unseen=_unseen(common.route_name, filters),
         established=established,
     )
 
@@ -121,10 +126,24 @@ def _flags(flags: Any) -> Iterator[str]:
             yield _FLAGS.get(field.name, field.name)
 
 
+def _fields(filters: Any, namespace: str) -> Any:
+    """Return a namespace's fields; those of a leading part's pick are one level deeper."""
+    if namespace in filters:
+        return filters[namespace].fields
+    if LEADING_FILTER in filters and namespace in (nested := filters[LEADING_FILTER].fields):
+        return nested[namespace].struct_value.fields
+    return {}
+
+
+def _unseen(route: str, filters: Any) -> str:
+    """Return why ext_proc has not decided; empty: it has, or nothing tells."""
+    if route in (JSON_ROUTE, LEADING_ROUTE):
+        return "" if _fields(filters, METADATA_NAMESPACE) else UNANSWERED
+    return UNSEEN_ROUTES.get(route, "")
+
+
 def _picked(filters: Any) -> str:
-    if DESTINATION_NAMESPACE not in filters:
-        return ""
-    fields = filters[DESTINATION_NAMESPACE].fields
+    fields = _fields(filters, DESTINATION_NAMESPACE)
     if DESTINATION_KEY not in fields:
         return ""
     picked: str = fields[DESTINATION_KEY].string_value
@@ -132,10 +151,8 @@ def _picked(filters: Any) -> str:
 
 
 def _metadata(filters: Any) -> dict[str, str]:
-    if METADATA_NAMESPACE not in filters:
-        return {}
     return {
         key: value.string_value
-        for key, value in islice(filters[METADATA_NAMESPACE].fields.items(), _MOST_METADATA)
+        for key, value in islice(_fields(filters, METADATA_NAMESPACE).items(), _MOST_METADATA)
         if value.WhichOneof("kind") == "string_value"
     }

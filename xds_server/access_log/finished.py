@@ -23,6 +23,7 @@ HOST_FLAGS: Final = frozenset(("UF", "UC", "UR", "LR", "UT", "UPE"))
 """Envoy's flags of a connection or exchange with the host that failed."""
 CLIENT_FLAGS: Final = frozenset(("DC", "DR"))
 """Envoy's flags of a client that disconnected."""
+UNANSWERED: Final = "unanswered"
 SWITCHED: Final = 101
 """The status of every accepted upgrade, also over HTTP/2, whose own status is 200."""
 
@@ -65,6 +66,8 @@ class Finished:
     """Of the body that went to the client."""
     handshake: bool = False
     """Whether it used the route of WebSocket handshakes."""
+    unseen: str = ""
+    """Why ext_proc has not decided: a cause of `UNSEEN_ROUTES` or `UNANSWERED`; empty: it has, or unknown."""
     established: bool = False
     """A WebSocket has opened and goes on. Its end is another entry, with status 101."""
 

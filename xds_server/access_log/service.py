@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from prometheus_client import Counter, Gauge
 
-from fleet.names import ACCESS_LOG_NAME
+from fleet.names import ACCESS_LOG_NAME, UNSEEN_ROUTES
 from fleet.service.serving import add_methods
 from fleet.service.turns import Turns
 from xds_server.access_log.batches import batches_of, log_name
 from xds_server.access_log.entry import finished_of
+from xds_server.access_log.finished import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -70,6 +71,13 @@ class AccessLogMetrics:
             "endpoint had left) or none",
             "outcome",
         )
+        unseen = counter(
+            "unseen_requests",
+            "Finished requests on which ext_proc has not decided, by cause: not POST (method), another "
+            "content type, an upgrade, or no answer (unanswered)",
+            "cause",
+        )
+        self.unseen = {cause: unseen.labels(cause) for cause in (*UNSEEN_ROUTES.values(), UNANSWERED)}
         self.honoured, self.elsewhere, self.unpicked = map(picks.labels, ("honoured", "elsewhere", "none"))
 
 
@@ -196,6 +204,8 @@ class AccessLogService:
         counts.by_class[min(max(finished.status // 100, 0), 5)].inc()
         if finished.attempts > 1:
             counts.retries.inc(finished.attempts - 1)
+        if finished.unseen:
+            self._metrics.unseen[finished.unseen].inc()
         if not finished.picked:
             self._metrics.unpicked.inc()
         elif finished.picked == finished.address:
