@@ -59,6 +59,7 @@ from fleet.names import (
 from xds_server.envoy import leading, limits, models, stored, tls, upgrades
 from xds_server.envoy.closed_paths import closed
 from xds_server.envoy.extension import address_of, extension, over_ads, packed, seconds
+from xds_server.envoy.local_replies import local_replies
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
         # A WebSocket may last for days; its begin already shows that the engine works.
         access_log_options=_LOG_UPGRADES if settings.signals.access_log else None,
+        local_reply_config=local_replies(),
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
 
