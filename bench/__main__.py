@@ -47,12 +47,13 @@ BENCHES: Final = {
     "own_work": "CPU of ext_proc's own work on one request, in parts, without a transport",
     "lane": "ext_proc by transport behind the real Envoy, next to a bare gRPC server; memory, idle wake-ups",
     "lane_core": "CPU of a request in the lane's core without a socket, next to hyper-h2 on the same bytes",
+    "clients": "the official clients, curl, an offer of h2c and long agents: picks, and bytes at the engine",
     "peers": "Envoy with Warmroute next to other routers for LLM requests: latency, CPU, faulty engines",
     "engine_model": "the simulated engine against measured vLLM, on rows that its constants do not come from",
     "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
-BY_NAME: Final = frozenset({"abuse", "dashboards", "lane", "peers", "replay", "trace"})
+BY_NAME: Final = frozenset({"abuse", "clients", "dashboards", "lane", "peers", "replay", "trace"})
 """They take a quarter of an hour or hours, or run programs that `make` does not install: only if named."""
 
 

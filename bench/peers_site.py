@@ -65,21 +65,30 @@ def install(folder: Path, names: Sequence[str]) -> None:
         BenchError: pip failed.
     """
     for name in names:
-        environment = _environment(folder, name)
-        if (environment / _INSTALLED).exists():
-            continue
-        environment.parent.mkdir(parents=True, exist_ok=True)
-        pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", str(environment)],
-            [*pip, f"{name}=={PEERS[name].version}"],
-        ):
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-            )
-            if done.returncode:
-                raise BenchError(f"no environment for {name} in {environment}:\n{done.stdout[-2000:]}")
-        (environment / _INSTALLED).touch()
+        install_in(_environment(folder, name), [f"{name}=={PEERS[name].version}"])
+
+
+def install_in(environment: Path, packages: Sequence[str]) -> Path:
+    """Make an environment with these packages unless it is there; return its Python.
+
+    Raises:
+        BenchError: pip failed.
+    """
+    python = environment / "bin" / "python"
+    if (environment / _INSTALLED).exists():
+        return python
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(environment)],
+        [str(python), "-m", "pip", "install", "--quiet", *packages],
+    ):
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            raise BenchError(f"no environment with {packages} in {environment}:\n{done.stdout[-2000:]}")
+    (environment / _INSTALLED).touch()
+    return python
 
 
 def _environment(folder: Path, name: str) -> Path:
