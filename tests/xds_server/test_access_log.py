@@ -15,6 +15,9 @@ from fleet.names import (
     ACCESS_LOG_NAME,
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
+    JSON_ROUTE,
+    LEADING_FILTER,
+    LEADING_ROUTE,
     METADATA_NAMESPACE,
     SESSION_TAG,
     WEBSOCKET_ROUTE,
@@ -413,3 +416,28 @@ async def test_access_log_of_another_name_is_logged(taken: Any, caplog: pytest.L
     await taken.service.read(made.SerializeToString())
     assert len(taken.requests) == 1
     assert "'theirs'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("route", "pick", "cause"),
+    [
+        (LEADING_ROUTE, "10.0.0.1:80", ""),
+        (LEADING_ROUTE, "", "unanswered"),
+        (JSON_ROUTE, "", "unanswered"),
+        ("content-type", "", "content_type"),
+        ("other", "", "method"),
+        ("upgrade", "", "upgrade"),
+        ("of another", "", ""),
+    ],
+)
+def test_a_route_tells_why_there_is_no_decision(route: str, pick: str, cause: str) -> None:
+    """The pick of a leading part is in the metadata of its filter."""
+    made = entry()
+    made.common_properties.route_name = route
+    if pick:
+        deeper = {DESTINATION_NAMESPACE: {DESTINATION_KEY: pick}, METADATA_NAMESPACE: {"reason": "warm"}}
+        made.common_properties.metadata.filter_metadata[LEADING_FILTER].update(deeper)
+    finished = finished_of(made)
+    assert finished is not None
+    assert (finished.picked, finished.unseen) == (pick, cause)
+    assert dict(finished.metadata) == ({"reason": "warm"} if pick else {})
