@@ -19,6 +19,11 @@ AnyCaseEngineKind = Annotated[
     EngineKind, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name)
 ]
 """In any case: `vLLM` is `vllm`."""
+DnsFamily = Literal["v4_preferred", "v6_preferred", "v4_only", "v6_only", "all"]
+"""Which of a name's A and AAAA records count, in the words of Envoy's `dns_lookup_family`."""
+AnyCaseDnsFamily = Annotated[
+    DnsFamily, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name)
+]
 NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
 FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
 GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$", max_length=256)]
@@ -94,6 +99,8 @@ class DnsDiscoverySettings(Strict):
     kind: Literal["a", "srv"] = "a"
     port: Port | None = None
     """Of kind `a`; SRV records carry their own."""
+    family: AnyCaseDnsFamily = "v4_preferred"
+    """One family a name: an engine usually has an address of each, and would be there twice. `all`: both."""
     min_ttl_seconds: Seconds = 5.0
     max_ttl_seconds: Seconds = 60.0
     nameservers: tuple[IpAddress, ...] = ()

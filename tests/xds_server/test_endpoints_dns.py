@@ -86,13 +86,14 @@ class NameServer(asyncio.DatagramProtocol):
 class Resolved:
     """A source that queries the name server, and its endpoints."""
 
-    def __init__(self, address: str, **settings: object) -> None:
+    def __init__(self, address: str, routed: Callable[[str], bool], **settings: object) -> None:
         self.registry = CollectorRegistry()
         self.results: list[tuple[Endpoint, ...]] = []
         values = {"min_ttl_seconds": 0.02, "max_ttl_seconds": 0.05, "nameservers": (address,), **settings}
         dns_settings = DnsDiscoverySettings.model_validate(values)
         trouble = TroubleReport("dns", "dns", SourceMetrics(self.registry))
-        self.source = DnsSource(PoolSettings(name="p", models=("m",)), dns_settings, trouble)
+        pool = PoolSettings(name="p", models=("m",))
+        self.source = DnsSource(pool, dns_settings, trouble, routed=routed)
         self.task = asyncio.create_task(self.source.run(self.results.append))
 
     @property
@@ -134,8 +135,8 @@ async def resolve(server: NameServer) -> AsyncIterator[Callable[..., Resolved]]:
     made: list[Resolved] = []
     address = "{}:{}".format(*server.transport.get_extra_info("sockname"))
 
-    def start(**settings: object) -> Resolved:
-        made.append(Resolved(address, **settings))
+    def start(routed: Callable[[str], bool] = lambda address: True, **settings: object) -> Resolved:
+        made.append(Resolved(address, routed, **settings))
         return made[-1]
 
     yield start
@@ -152,12 +153,59 @@ async def test_both_families_are_found_with_the_port_and_in_one_order(
     server: NameServer, resolve: Resolve
 ) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.2", "10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
-    resolved = resolve(name="engines.test", port=8000)
+    resolved = resolve(name="engines.test", port=8000, family="ALL")
     await resolved.until(lambda: len(resolved.results) >= 2)
     assert resolved.newest == ["10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000"]
     assert resolved.results[0][0].models == ("m",)
     assert resolved.results[0][0].metrics_url == "http://10.0.0.1:8000/metrics"
     assert resolved.errors == 0
+
+
+V4, V6 = ["10.0.0.1:80", "10.0.0.2:80"], ["[2001:db8::1]:80"]
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [({}, V4), ({"family": "v6_preferred"}, V6), ({"family": "V4_ONLY"}, V4), ({"family": "v6_only"}, V6)],
+)
+async def test_a_name_gives_one_family(
+    family: dict[str, str], expected: list[str], server: NameServer, resolve: Resolve
+) -> None:
+    """An engine with an address of each family is one endpoint, however many engines share the name."""
+    server.answers = {(NAME, "A"): ["10.0.0.1", "10.0.0.2"], (NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(name=NAME, port=80, **family)
+    await resolved.until(lambda: bool(resolved.results))
+    assert (resolved.newest, resolved.errors) == (expected, 0)
+
+
+async def test_other_family_counts_without_the_preferred(server: NameServer, resolve: Resolve) -> None:
+    server.answers = {(NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: resolved.newest == V6)
+    server.answers[NAME, "A"] = ["10.0.0.1", "10.0.0.2"]
+    await resolved.until(lambda: resolved.newest == V4)
+    server.answers[NAME, "A"] = SERVFAIL
+    await resolved.after_errors()
+    assert resolved.newest == V4, "unknown is not gone"
+
+
+@pytest.mark.parametrize(("routed", "expected"), [("2001:db8::1", V6), ("10.0.0.2", V4), ("", V4)])
+async def test_family_without_a_route_comes_last(
+    routed: str, expected: list[str], server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.1", "10.0.0.2"], (NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(lambda address: address == routed, name=NAME, port=80)
+    await resolved.until(lambda: bool(resolved.results))
+    assert resolved.newest == expected
+
+
+async def test_srv_target_gets_a_query_for_its_preferred_family(server: NameServer, resolve: Resolve) -> None:
+    """The additional section may be cut."""
+    server.answers = {(SRV_NAME, "SRV"): ["1 1 80 a.test."], ("a.test.", "A"): ["10.0.0.1"]}
+    server.additional = [("a.test.", "AAAA", "2001:db8::1")]
+    resolved = resolve(name=SRV_NAME, kind="srv")
+    await resolved.until(lambda: bool(resolved.results))
+    assert resolved.newest == ["10.0.0.1:80"]
 
 
 async def test_change_shows_after_the_ttl(server: NameServer, resolve: Resolve) -> None:
@@ -239,7 +287,7 @@ async def test_negative_answer_with_soa_is_certain(
 
 async def test_one_family_failing_takes_nothing_from_the_other(server: NameServer, resolve: Resolve) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
-    resolved = resolve(name=NAME, port=80)
+    resolved = resolve(name=NAME, port=80, family="all")
     await resolved.until(lambda: bool(resolved.results))
     server.answers = {(NAME, "A"): ["10.0.0.2"], (NAME, "AAAA"): SERVFAIL}
     await resolved.until(lambda: resolved.newest == ["10.0.0.2:80", "[2001:db8::1]:80"])
@@ -291,7 +339,7 @@ async def test_addresses_in_the_additional_section_are_not_asked_for(
         ("b.test.", "A"): ["10.0.0.2"],
     }
     server.additional = [("a.TEST.", "A", "10.0.0.1"), ("a.test.", "AAAA", "2001:db8::1")]
-    resolved = resolve(name=SRV_NAME, kind="srv")
+    resolved = resolve(name=SRV_NAME, kind="srv", family="all")
     await resolved.until(lambda: bool(resolved.results))
     assert resolved.newest == ["10.0.0.1:8001", "10.0.0.2:8002", "[2001:db8::1]:8001"]
     assert {name for name, _ in server.queries} == {SRV_NAME, "b.test."}

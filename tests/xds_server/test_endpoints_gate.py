@@ -189,6 +189,35 @@ def test_first_sync_is_served_before_its_probes() -> None:
     assert driven.ramp == {C: pytest.approx(0.2)}, "what came up after us starts slowly"
 
 
+def test_presumed_endpoint_without_connection_is_kept_out() -> None:
+    """Not before a peer is well: until then the network may be the cause."""
+    driven = Driven()
+    driven.find(A, B, presumed=[A, B])
+    for address in (A, B) * 3:
+        driven.result(address, ProbeResult.NO_CONNECTION)
+    assert not driven.gate.untried()
+    assert driven.served == {A, B}
+    driven.result(A)
+    driven.result(B, ProbeResult.NO_CONNECTION)
+    assert driven.served == {A, B}, "this probe may have begun before A was well"
+    driven.result(B, ProbeResult.NO_CONNECTION)
+    assert driven.served == {A}
+    driven.result(B, ProbeResult.UNKNOWN)
+    assert driven.served == {A}
+    driven.result(B)
+    assert driven.ramp == {B: pytest.approx(0.2)}
+
+
+def test_presumed_endpoints_of_a_late_network_do_not_ramp() -> None:
+    driven = Driven()
+    driven.find(A, B, presumed=[A, B])
+    for address in (A, B):
+        driven.result(address, ProbeResult.NO_CONNECTION)
+    driven.result(A)
+    driven.result(B, ProbeResult.UNKNOWN)
+    assert (driven.served, driven.ramp) == ({A, B}, {})
+
+
 def test_silent_engine_is_admitted_after_some_answers(driven: Driven) -> None:
     for _ in range(SILENT_ANSWERS - 1):
         driven.result(B, ProbeResult.SILENT)

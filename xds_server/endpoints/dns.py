@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from ipaddress import ip_address
 from itertools import groupby, islice
 from operator import itemgetter
@@ -19,16 +20,26 @@ from xds_server.endpoints.lookup import Lookup, Reply, ReplyStatus
 from xds_server.endpoints.name_server import MAX_RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dns.rdtypes.IN.SRV import SRV
 
     from fleet.endpoint import Endpoint
     from fleet.settings import DnsDiscoverySettings, PoolSettings
+    from fleet.settings.pools import DnsFamily
     from xds_server.endpoints.source import OnEndpoints, TroubleReport
     from xds_server.endpoints.special import Screen
 
-FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
+_FAMILIES: Final[Mapping[DnsFamily, tuple[dns.rdatatype.RdataType, ...]]] = {
+    "v4_preferred": (dns.rdatatype.A, dns.rdatatype.AAAA),
+    "v6_preferred": (dns.rdatatype.AAAA, dns.rdatatype.A),
+    "v4_only": (dns.rdatatype.A,),
+    "v6_only": (dns.rdatatype.AAAA,),
+    "all": (dns.rdatatype.A, dns.rdatatype.AAAA),
+}
+"""Record types in the order of preference."""
+_ROUTES_TRIED: Final = 4
+"""Addresses of a family: if none of them has a route, the family has none."""
 _AT_ONCE: Final = 16
 """Targets of SRV records that are resolved at the same time."""
 MAX_PLACES: Final = 4 * MAX_RECORDS
@@ -39,12 +50,27 @@ _JITTER: Final = 0.1
 _Place = tuple[str, int]
 
 
+def has_route(address: str) -> bool:
+    """Whether this host has a route to an address; no packet is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+    except OSError:
+        return False
+    return True
+
+
 class DnsSource:
     """Resolves one name again and again.
 
     Each query (a name and a record type) is known or unknown by itself: when A is answered and AAAA fails,
     the AAAA records from before stay. Only the SRV records of the lowest priority number with any address
     count; the others are backups. SRV weights are ignored, because weights come from the engines' signals.
+
+    Nothing says which A and which AAAA of a name are one engine. So a name gives the addresses of one family:
+    the first in the order of preference that has records and a route from here, otherwise the first that has
+    records. An SRV target is a name of its own.
     """
 
     def __init__(
@@ -55,6 +81,7 @@ class DnsSource:
         lookup: Lookup | None = None,
         jitter: Callable[[], float] = random.random,
         screen: Screen | None = None,
+        routed: Callable[[str], bool] = has_route,
     ) -> None:
         self.name = f"pool {pool.name}: dns {settings.name} {settings.kind}"
         self._pool = pool
@@ -63,6 +90,8 @@ class DnsSource:
         self._lookup = lookup or Lookup(settings.nameservers)
         self._jitter = jitter
         self._screen = screen
+        self._routed = routed
+        self._families = _FAMILIES[settings.family]
         self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
         self._problem = ""
         self._ttl: float | None = None
@@ -136,17 +165,22 @@ class DnsSource:
         return None if unknown and not places else places
 
     async def _target(self, name: str, reply: Reply) -> frozenset[str] | None:
-        additional = {family: reply.additional.get((name, family), ()) for family in FAMILIES}
-        if any(additional.values()):
+        additional = {family: reply.additional.get((name, family), ()) for family in self._families}
+        # That section may be cut: without the preferred family it does not tell that there is none.
+        if additional[self._families[0]] or (self._settings.family == "all" and any(additional.values())):
             for family, addresses in additional.items():
                 self._memory[name, family] = addresses
-            return frozenset(address for family in FAMILIES for address in additional[family])
+            return self._counting(name)
         return await self._addresses(name)
 
     async def _addresses(self, name: str) -> frozenset[str] | None:
         """A host's addresses; None while they are unknown, empty if it certainly has none."""
         replies = dict(
-            zip(FAMILIES, await asyncio.gather(*(self._ask(name, f) for f in FAMILIES)), strict=True)
+            zip(
+                self._families,
+                await asyncio.gather(*(self._ask(name, family) for family in self._families)),
+                strict=True,
+            )
         )
         has_records = any(reply.status is ReplyStatus.RECORDS for reply in replies.values())
         for family, reply in replies.items():
@@ -157,9 +191,18 @@ class DnsSource:
                 self._memory[name, family] = ()
             else:
                 self._problem = self._problem or reply.problem
-        addresses = frozenset(a for f in FAMILIES for a in self._memory.get((name, f), ()))
-        complete = all((name, family) in self._memory for family in FAMILIES)
+        addresses = self._counting(name)
+        complete = all((name, family) in self._memory for family in self._families)
         return addresses if addresses or complete else None
+
+    def _counting(self, name: str) -> frozenset[str]:
+        """Return the addresses that count of those in memory."""
+        families = [self._memory.get((name, family), ()) for family in self._families]
+        present = [addresses for addresses in families if addresses]
+        if self._settings.family == "all" or len(present) < 2:
+            return frozenset(address for addresses in present for address in addresses)
+        routed = (each for each in present if any(map(self._routed, each[:_ROUTES_TRIED])))
+        return frozenset(next(routed, present[0]))
 
     async def _ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
         reply = await self._lookup.ask(name, kind)

@@ -22,6 +22,9 @@ BLINK_SECONDS: Final = 30.0
 """An endpoint that comes back within this time keeps its state; later it is a new one."""
 SILENT_ANSWERS: Final = 3
 """An engine with this many SILENT results in a row is admitted."""
+MISSES: Final = 2
+"""Probes in a row without a connection that keep out an endpoint of the first result, if a peer is well
+meanwhile. The last of them began after the peer was, so that a network that came up late is not the cause."""
 
 
 class State(Enum):
@@ -58,6 +61,8 @@ class _Entry:
     silent: int = 0
     refused: bool = False
     """Whether the newest probe failed; while PROBING only."""
+    misses: int | None = None
+    """Probes in a row without a connection while a peer was well; None: there was no probe yet."""
 
 
 class Gate:
@@ -85,8 +90,9 @@ class Gate:
     ) -> None:
         """Take all discovered endpoints; an address is in one pool only.
 
-        New addresses in `presumed` are served until a first probe fails, and are admitted without slow start;
-        those in `trusted` are admitted at once. So a restart of ours does not move traffic.
+        New addresses in `presumed` are served until a first probe fails, and are admitted without slow start
+        by the first probe that reaches them; those in `trusted` are admitted at once. So a restart of ours
+        does not move traffic.
         """
         served = self._served_addresses()
         endpoints = {endpoint.address: endpoint for pool in pools for endpoint in pool.endpoints}
@@ -112,10 +118,14 @@ class Gate:
             return False
         entry.silent = entry.silent + 1 if result is ProbeResult.SILENT else 0
         entry.refused = result is ProbeResult.NOT_READY
+        missed = result is ProbeResult.NO_CONNECTION and self._has_well_peer(entry.endpoint)
+        first, entry.misses = entry.misses is None, (entry.misses or 0) + 1 if missed else 0
+        if result is ProbeResult.NO_CONNECTION and entry.misses < MISSES:
+            return first and address in self._presumed
         presumed = self._unpresume(address)
         if result is ProbeResult.READY or (result is ProbeResult.SILENT and entry.silent >= SILENT_ANSWERS):
             self._admit(entry, now, ramp=not presumed)
-        elif presumed and result is not ProbeResult.NOT_READY:
+        elif presumed and result not in {ProbeResult.NOT_READY, ProbeResult.NO_CONNECTION}:
             self._admit(entry, now, ramp=False)
         elif not presumed:
             return False
@@ -187,7 +197,7 @@ class Gate:
 
     def untried(self) -> bool:
         """Whether any endpoint is served before its first probe has ended."""
-        return bool(self._presumed)
+        return any(self._entries[address].misses is None for address in self._presumed)
 
     def admitted_endpoints(self) -> Iterator[Endpoint]:
         """The admitted endpoints, without those that leave."""
@@ -215,6 +225,13 @@ class Gate:
     def _is_in(self, address: str) -> bool:
         entry = self._entries[address]
         return entry.state is State.ADMITTED or address in self._presumed
+
+    def _has_well_peer(self, endpoint: Endpoint) -> bool:
+        return any(
+            entry.state is State.ADMITTED and entry.endpoint.pool == endpoint.pool
+            for address, entry in self._entries.items()
+            if address not in self._unfit
+        )
 
     def _join(self, endpoint: Endpoint, now: float, *, presumed: bool, trusted: bool) -> None:
         entry = self._entries[endpoint.address] = _Entry(endpoint, State.PROBING)

@@ -357,6 +357,9 @@ class EndpointKeeper:
         if self._gate.is_probing(address):
             if result in {ProbeResult.READY, ProbeResult.SILENT}:
                 self._readiness.passed(address)
+            if result is ProbeResult.NO_CONNECTION and self._reach.answered(address):
+                # Envoys reach it: only this process does not.
+                result = ProbeResult.UNKNOWN
             if self._gate.record(address, result, now):
                 self._changed()
             return self._gate.is_probing(address)

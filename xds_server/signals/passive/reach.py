@@ -126,6 +126,11 @@ class Reach:
             if took is not None and now - took >= port.since + BEGUN_LATER_SECONDS:
                 port.answered_since = True
 
+    def answered(self, address: str) -> bool:
+        """Whether an Envoy has had an answer there."""
+        port = self._ports.get(address)
+        return port is not None and port.answered_at > -inf
+
     def away_at(self, address: str, now: float) -> float | None:
         """Return when an unreachable endpoint was tried last; None: it is reachable, or that is unknown."""
         port = self._ports.get(address)
