@@ -1,6 +1,11 @@
 """The engine as an HTTP server that speaks as vLLM does, over the engine model in real time.
 
     POST /v1/chat/completions   POST /v1/completions   GET /v1/models   GET /health   GET /metrics
+    POST /v1/responses          OpenAI's Responses; stored ones by GET and DELETE /v1/responses/{id} and
+                                POST /v1/responses/{id}/cancel (`responses.py`)
+    POST /v1/messages           Anthropic's, and /v1/messages/count_tokens (`messages.py`)
+    POST /v1/embeddings         of text or token ids (`embeddings.py`)
+    POST /generate              SGLang's or TGI's, by the body, and TGI's /generate_stream (`generate.py`)
     GET  /v1/realtime           a WebSocket that answers messages with tokens (`realtime.py`)
     GET  /admin/seen            counts of requests, and of picks that named this engine
     GET  /admin/fault           the fault in force
@@ -25,6 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import msgspec
 from aiohttp import web
@@ -51,26 +57,43 @@ from warmroute.simulator.connection import (
     until_gone,
 )
 from warmroute.simulator.driver import DroppedError, EngineDriver, Stream
+from warmroute.simulator.embeddings import embeddings_json, read_inputs
+from warmroute.simulator.generate import SglangWriter, TgiWriter, read_generate, read_generate_stream
+from warmroute.simulator.messages import MessageWriter, messages_error, read_count, read_message
 from warmroute.simulator.model import EngineConfig, Request
 from warmroute.simulator.protocol import (
     BadRequestError,
     Call,
+    ChoicesWriter,
+    Form,
+    Usage,
     Writer,
     check_length,
     models_json,
-    read_call,
-    usage_json,
+    read_chat,
+    read_completion,
 )
 from warmroute.simulator.realtime import converse, open_socket, say
+from warmroute.simulator.responses import Responses, ResponseWriter, Stored, read_response
 from warmroute.simulator.tokens import BYTES_PER_TOKEN, Speaker, block_chain, count_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    _Read = Callable[[bytes], Call]
     _Answer = Callable[[web.BaseRequest, str, RequestCounts], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
 
+_WRITERS: Final[Mapping[Form, Callable[[Call, str, str, int], Writer]]] = {
+    "chat": ChoicesWriter,
+    "completion": ChoicesWriter,
+    "response": ResponseWriter,
+    "message": MessageWriter,
+    "sglang": SglangWriter,
+    "tgi": TgiWriter,
+}
+_RESPONSE: Final = "/v1/responses/"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -87,14 +110,15 @@ class ServerConfig:
 @dataclass(frozen=True, slots=True)
 class _Work:
     call: Call
-    stream: Stream
-    answer: str
+    streams: list[Stream]
+    """One for each choice, and so are the answers."""
+    answers: list[str]
     prompt_tokens: int
     writer: Writer
 
-    def usage(self) -> str:
-        handle = self.stream.handle
-        return usage_json(self.prompt_tokens, handle.emitted, handle.cached_tokens)
+    def usage(self) -> Usage:
+        emitted = sum(stream.handle.emitted for stream in self.streams)
+        return Usage(self.prompt_tokens, emitted, self.streams[0].handle.cached_tokens)
 
 
 class EngineServer:
@@ -105,13 +129,20 @@ class EngineServer:
         self.driver = EngineDriver(config.engine, loop, time.time)
         self.counts = RequestCounts()
         self.fault = NO_FAULT
+        self.responses = Responses()
         self._stale_page = b""
         self._speaker = Speaker(config.engine.seed)
         self._ids = count(1)
         self._transports: set[asyncio.Transport] = set()
         self._routes: dict[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
-            ("POST", "/v1/chat/completions"): partial(self._serve, partial(self._infer, chat=True)),
-            ("POST", "/v1/completions"): partial(self._serve, partial(self._infer, chat=False)),
+            ("POST", "/v1/chat/completions"): self._generating(read_chat),
+            ("POST", "/v1/completions"): self._generating(read_completion),
+            ("POST", "/v1/responses"): self._generating(partial(read_response, responses=self.responses)),
+            ("POST", "/v1/messages"): self._generating(read_message),
+            ("POST", "/v1/messages/count_tokens"): self._count_tokens,
+            ("POST", "/v1/embeddings"): partial(self._serve, self._embed),
+            ("POST", "/generate"): self._generating(read_generate),
+            ("POST", "/generate_stream"): self._generating(read_generate_stream),
             ("GET", "/v1/realtime"): partial(self._serve, self._converse),
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
@@ -125,19 +156,27 @@ class EngineServer:
 
     def close(self) -> None:
         """Stop."""
+        self.responses.clear()
         self.driver.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         path = request.path
-        route = self._routes.get((request.method, path))
+        route = (
+            self._stored_response if path.startswith(_RESPONSE) else self._routes.get((request.method, path))
+        )
         address = own_address(request)
         if route is None or (path.startswith("/admin/") and not self._admits(request)):
             return error_response(404, "NotFoundError", f"no route {request.method} {path}", address)
         try:
             return await route(request)
         except BadRequestError as error:
+            if path.startswith("/v1/messages"):
+                return json_response(messages_error(error.message, error.status), address, error.status)
             return error_response(error.status, error.kind, error.message, address)
+
+    def _generating(self, read: _Read) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        return partial(self._serve, partial(self._infer, read))
 
     async def _serve(self, answer: _Answer, request: web.BaseRequest) -> web.StreamResponse:
         address = own_address(request)
@@ -165,12 +204,56 @@ class EngineServer:
             self._transports.discard(transport)
 
     async def _infer(
-        self, request: web.BaseRequest, address: str, counts: RequestCounts, *, chat: bool
+        self, read: _Read, request: web.BaseRequest, address: str, counts: RequestCounts
     ) -> web.StreamResponse:
         body = await request.read()
-        call = self._read(body, chat=chat)
+        self._refuse_on_demand()
+        call = read(body)
+        self._check_model(call.model)
         await self.driver.thawed()
-        return await self._answer(request, self._start(call, request), address, counts)
+        work = self._start(call, request.headers.get("x-request-id"))
+        if call.background:
+            return self._in_background(work, address, counts)
+        return await self._answer(request, work, address, counts)
+
+    async def _embed(
+        self, request: web.BaseRequest, address: str, counts: RequestCounts
+    ) -> web.StreamResponse:
+        body = await request.read()
+        self._refuse_on_demand()
+        inputs = read_inputs(body)
+        self._check_model(inputs.model)
+        await self.driver.thawed()
+        # An embedding ends with its prefill, when another request gets its first token.
+        works = [
+            self._start(Call("completion", None, each, 1, stream=False), None) for each in inputs.prompts
+        ]
+        try:
+            for work in works:
+                await self._whole(work)
+                _count(work, counts)
+        finally:
+            for work in works:
+                self._release(work, counts)
+        counts.finished += 1
+        tokens = sum(work.prompt_tokens for work in works)
+        return json_response(embeddings_json(inputs, self.config.model, tokens), address)
+
+    async def _count_tokens(self, request: web.BaseRequest) -> web.StreamResponse:
+        return json_response(read_count(await request.read()), own_address(request))
+
+    async def _stored_response(self, request: web.BaseRequest) -> web.StreamResponse:
+        response_id, _, verb = request.path.removeprefix(_RESPONSE).partition("/")
+        match request.method, verb:
+            case "GET", "":
+                body = self.responses[response_id].body
+            case "DELETE", "":
+                body = self.responses.delete(response_id)
+            case "POST", "cancel":
+                body = self.responses.cancel(response_id)
+            case _:
+                raise BadRequestError(f"no route {request.method} {request.path}", 404, "NotFoundError")
+        return json_response(body, own_address(request))
 
     async def _converse(
         self, request: web.BaseRequest, address: str, counts: RequestCounts
@@ -186,23 +269,33 @@ class EngineServer:
         if self.fault.kind == "status":
             raise BadRequestError("fault on demand", self.fault.code, "FaultOnDemand")
 
-    def _read(self, body: bytes, *, chat: bool) -> Call:
-        self._refuse_on_demand()
-        call = read_call(body, chat=chat)
-        if call.model is not None and call.model != self.config.model:
-            raise BadRequestError(f"The model `{call.model}` does not exist.", 404, "NotFoundError")
-        return call
+    def _check_model(self, model: str | None) -> None:
+        if model is not None and model != self.config.model:
+            raise BadRequestError(f"The model `{model}` does not exist.", 404, "NotFoundError")
 
-    def _start(self, call: Call, request: web.BaseRequest) -> _Work:
+    def _start(self, call: Call, request_id: str | None) -> _Work:
         engine = self.config.engine
         prompt_tokens = count_tokens(call.prompt)
         check_length(prompt_tokens, call.max_tokens, engine.limit_tokens)
-        answer = self._speaker.answer(call.prompt, call.max_tokens)
-        chain = block_chain(call.prompt + answer.encode(), engine.block_tokens)
-        stream = self.driver.submit(Request(prompt_tokens, call.max_tokens, chain))
-        request_id = request.headers.get("x-request-id") or f"{next(self._ids):08x}"
-        writer = Writer(call, request_id, self.config.model, int(time.time()))
-        return _Work(call, stream, answer, prompt_tokens, writer)
+        answers = [
+            self._speaker.answer(call.prompt + b"\n" * index, call.max_tokens)
+            for index in range(call.choices)
+        ]
+        streams = [
+            self.driver.submit(
+                Request(
+                    prompt_tokens,
+                    call.max_tokens,
+                    block_chain(call.prompt + answer.encode(), engine.block_tokens),
+                )
+            )
+            for answer in answers
+        ]
+        # Unlike other ids, a stored response's has to be its own at every engine.
+        own_id = uuid4().hex if call.store else f"{next(self._ids):08x}"
+        request_id = own_id if call.store or not request_id else request_id
+        writer = _WRITERS[call.form](call, request_id, self.config.model, int(time.time()))
+        return _Work(call, streams, answers, prompt_tokens, writer)
 
     async def _answer(
         self, request: web.BaseRequest, work: _Work, address: str, counts: RequestCounts
@@ -211,34 +304,77 @@ class EngineServer:
             if work.call.stream:
                 response = await self._stream(request, work, address)
             else:
-                while not work.stream.done:
-                    await work.stream.more()
-                body = work.writer.full(work.answer, work.usage())
-                response = json_response(body, address)
+                response = json_response(await self._whole(work), address)
         finally:
-            if self.driver.release(work.stream):
-                counts.aborted += 1
+            self._release(work, counts)
         counts.finished += 1
-        counts.prompt_tokens += work.prompt_tokens
-        counts.cached_tokens += work.stream.handle.cached_tokens
+        _count(work, counts)
         return response
+
+    async def _whole(self, work: _Work) -> bytes:
+        for stream in work.streams:
+            while not stream.done:
+                await stream.more()
+        body = work.writer.full(work.answers, work.usage())
+        self._store(work, body)
+        return body
+
+    def _in_background(self, work: _Work, address: str, counts: RequestCounts) -> web.StreamResponse:
+        assert isinstance(work.writer, ResponseWriter)
+
+        async def run() -> None:
+            try:
+                await self._whole(work)
+                _count(work, counts)
+            except DroppedError:
+                counts.aborted += 1
+            finally:
+                self._release(work, counts)
+
+        task = asyncio.create_task(run(), name="response in the background")
+        begun = work.writer.begun()
+        self.responses.keep(work.writer.id, Stored(begun, work.call.turns, background=True, task=task))
+        counts.finished += 1
+        return json_response(begun, address)
+
+    def _store(self, work: _Work, body: bytes) -> None:
+        if work.call.store:
+            turns = (*work.call.turns, ("assistant", work.answers[0]))
+            self.responses.keep(work.writer.id, Stored(body, turns, background=work.call.background))
+
+    def _release(self, work: _Work, counts: RequestCounts) -> None:
+        # As vLLM does, a request counts once, whatever its number of choices.
+        cut_short = [self.driver.release(stream) for stream in work.streams]
+        counts.aborted += any(cut_short)
 
     async def _stream(self, request: web.BaseRequest, work: _Work, address: str) -> web.StreamResponse:
         headers = {"content-type": "text/event-stream; charset=utf-8", HEADER_ENGINE: address}
         response = web.StreamResponse(headers=headers)
         # As vLLM does, the status goes out before there is a token.
         await response.prepare(request)
-        stream, writer, answer = work.stream, work.writer, work.answer
-        opening = writer.first()
+        if len(work.streams) == 1:
+            end = await self._say(response, work, 0)
+        else:
+            end = "".join(
+                await asyncio.gather(*(self._say(response, work, i) for i in range(len(work.streams))))
+            )
+        if work.call.store:
+            # Before the client knows of the end, as it may then name the response.
+            self._store(work, work.writer.full(work.answers, work.usage()))
+        await response.write_eof((end + work.writer.last(work.usage())).encode())
+        return response
+
+    async def _say(self, response: web.StreamResponse, work: _Work, index: int) -> str:
+        """Write a choice as its tokens come, and return its end."""
+        stream, writer, answer = work.streams[index], work.writer, work.answers[index]
+        opening = writer.first(index)
         sent = 0
         while True:
             end = sent + BYTES_PER_TOKEN * await stream.more()
-            text = opening + writer.piece(answer[sent:end]) if end > sent else opening
+            text = opening + writer.piece(index, answer[sent:end]) if end > sent else opening
             sent, opening = end, ""
             if stream.done:
-                usage = work.usage() if work.call.include_usage else None
-                await response.write_eof((text + writer.last(usage)).encode())
-                return response
+                return text + writer.finish(index, answer)
             await response.write(text.encode())
 
     async def _models(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -285,12 +421,18 @@ class EngineServer:
     async def _admin_restart(self, request: web.BaseRequest) -> web.StreamResponse:
         self.set_fault(NO_FAULT)
         self.counts = RequestCounts()
+        self.responses.clear()
         self.driver.restart()
         return await self._admin_counts(request)
 
     async def _admin_reset_cache(self, request: web.BaseRequest) -> web.StreamResponse:
         self.driver.reset_cache()
         return await self._admin_counts(request)
+
+
+def _count(work: _Work, counts: RequestCounts) -> None:
+    counts.prompt_tokens += work.prompt_tokens
+    counts.cached_tokens += work.streams[0].handle.cached_tokens
 
 
 @asynccontextmanager
