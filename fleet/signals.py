@@ -26,6 +26,7 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "prefix_hit_ratio": "Share of prompt tokens found in the prefix cache over the window, 0 to 1",
         "prefix_caching": "1 where the engine keeps prefixes, by its page; 0 where it keeps none",
         "kv_capacity_tokens": "Tokens that the KV cache holds",
+        "context_tokens": "Longest prompt with its answer that the engine takes, by its list of models",
         "prefill_tokens_per_second": "Prefill rate over the window, without cached tokens",
         "prefilling_mean": "Mean number of requests in prefill at once over the window: the work behind the "
         "rate",
@@ -94,6 +95,7 @@ PICK_SIGNALS: Final = (
     "prefix_hit_ratio",
     "prefix_caching",
     "kv_capacity_tokens",
+    "context_tokens",
     "prefill_tokens_per_second",
     "prefilling_mean",
     "first_tokens_total",

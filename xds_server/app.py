@@ -109,7 +109,7 @@ class XdsServer:
             clock,
             on_change=self._ticker.on_load_change,
             on_fault=self._keeper.suspect,
-            not_ready=self._keeper.kept_out,
+            probes=self._keeper,
             reach=reach,
             observers=(*(part.note for part in parts), self._publish_missed),
             engine_tls=tls,

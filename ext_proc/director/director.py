@@ -106,7 +106,8 @@ class Director:
         )
         # The model may follow in the missing rest of a cut body.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
-        profile = None if model is None else pool.profile(model, allowed)
+        too_short = pool.too_short(prompt) if pool.context_lengths else 0.0
+        profile = None if model is None else pool.profile(model, allowed, too_short)
         if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
             return Decision(PickResult.refuse(Reason.SHED, refusal))
         if stored and (profile is None or profile.candidates.place(stored) is None):
@@ -115,7 +116,9 @@ class Director:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
             return Decision(PickResult.none(reason))
         return profile.pick(
-            self.pick_request(request, parsed, prompt, pool, model, explain=explain, stored=stored)
+            self.pick_request(
+                request, parsed, prompt, pool, model, explain=explain, stored=stored, too_short=too_short
+            )
         )
 
     def _without_prompt(
@@ -268,6 +271,7 @@ class Director:
         *,
         explain: bool = False,
         stored: str = "",
+        too_short: float = 0.0,
     ) -> PickRequest:
         """Look a prompt up in a pool; `stored` is the endpoint that has what it names."""
         now, warmth, text, reader = self._clock(), self.warmth, prompt.text, self.reader
@@ -315,6 +319,7 @@ class Director:
             pinned=stored or (self.places.find(session_name(session)) if self._hard and session else ""),
             stored=bool(stored),
             subset=None if request.subset is None else subset(request.subset),
+            too_short=too_short,
             session_digest=session,
             identity=identity,
             text=text,

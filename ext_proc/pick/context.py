@@ -24,6 +24,8 @@ class FilterContext(NamedTuple):
     model: str
     subset: Subset | None = None
     """The endpoints that the gateway allows; None: all."""
+    too_short: float = 0.0
+    """See `PickRequest.too_short`."""
 
 
 class TickContext(NamedTuple):

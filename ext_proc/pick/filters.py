@@ -94,6 +94,15 @@ def memory(context: FilterContext) -> NDArray[np.bool_]:
     return ~(context.columns.signal("memory_used_ratio") >= context.settings.cost.memory_pressure_full)
 
 
+def context(context: FilterContext) -> NDArray[np.bool_] | None:
+    """Endpoints whose context may hold the prompt."""
+    if not context.too_short:
+        return None
+    return ~(context.columns.signal("context_tokens") <= context.too_short)
+
+
+_CONTEXT: Final = Filter(context)
+"""No setting leaves it out: other endpoints refuse the prompt for certain."""
 FILTERS: Final[dict[str, Filter]] = {
     "model": Filter(model, required=True),
     "subset": Filter(subset, required=True),
@@ -110,8 +119,9 @@ def filtered(context: FilterContext, names: Iterable[str]) -> Candidates | None:
     chosen = np.arange(len(context.shape.addresses))
     left_out = spare = chosen[:0]
     untrusted = np.zeros(chosen.size, np.bool_)
-    for name in names:
-        rule = FILTERS[name]
+    rules = [_CONTEXT, *(FILTERS[name] for name in names)]
+    # The prompt has to fit where its model is served, and a loaded endpoint comes before one that refuses.
+    for rule in sorted(rules, key=lambda rule: not rule.required):
         passes = rule.passes(context)
         if passes is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,16 +19,20 @@ from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.rows import sources_of
+from ext_proc.prompt.length import LEAST_BYTES, least_tokens
 from fleet.columns import unknown_as_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.first_token import Answers
     from ext_proc.pick.pace import Judgement
     from ext_proc.pick.result import Decision
     from ext_proc.pick.subset import Subset
+    from ext_proc.prompt.decode import Prompt
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 
@@ -55,7 +60,9 @@ class PoolState:
         self._settings: PickSettings | None = None
         self._shared = False
         self._paces: Judgement | None = None
-        self._profiles: dict[tuple[str, Subset | None], SchedulerProfile | None] = {}
+        self._profiles: dict[tuple[str, Subset | None, float], SchedulerProfile | None] = {}
+        self.context_lengths: tuple[float, ...] = ()
+        """Known context lengths in tokens, in order; empty: all endpoints have the same, or none is known."""
 
     def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
         """Return the state for another membership; endpoints that stay keep their history."""
@@ -78,6 +85,7 @@ class PoolState:
         """
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
+        self.context_lengths = _unequal(columns.signal("context_tokens"))
         self._quota.follow(columns.overridden, columns.weights)
         self.caching.learn(columns.signal("prefix_caching"), columns.signal("prefix_hit_ratio"), now)
         backlog.fade(now)
@@ -102,10 +110,23 @@ class PoolState:
         """The newest tick's signals; None before the first."""
         return self._columns
 
-    def profile(self, model: str, subset: Subset | None = None) -> SchedulerProfile | None:
-        """Return the profile for the allowed endpoints that serve `model`; None if there is none."""
+    def too_short(self, prompt: Prompt) -> float:
+        """Return the longest of the unequal context lengths that cannot hold a prompt; 0: none is known."""
+        lengths = self.context_lengths
+        if len(prompt.text) < LEAST_BYTES * lengths[0]:
+            return 0.0
+        fewer = bisect_left(lengths, least_tokens(prompt))
+        return lengths[fewer - 1] if fewer else 0.0
+
+    def profile(
+        self, model: str, subset: Subset | None = None, too_short: float = 0.0
+    ) -> SchedulerProfile | None:
+        """Return the profile for the allowed endpoints that serve `model`; None if there is none.
+
+        Endpoints with a context of `too_short` tokens or less are left out, unless all would be.
+        """
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
-        key = model if model in self.shape.rows_by_model else "", subset
+        key = model if model in self.shape.rows_by_model else "", subset, too_short
         try:
             return self._profiles[key]
         except KeyError:
@@ -116,7 +137,7 @@ class PoolState:
             self._profiles.clear()
         settings = self._settings
         candidates = filtered(
-            FilterContext(self.shape, self._columns, settings, key[0], subset), settings.filters
+            FilterContext(self.shape, self._columns, settings, key[0], subset, too_short), settings.filters
         )
         self._profiles[key] = profile = (
             None
@@ -162,7 +183,7 @@ class PoolState:
         request, first = decision.request, decision.result.endpoints[0]
         assert request is not None
         row, now = self.shape.position[first], request.now
-        if (profile := self.profile(request.model, request.subset)) is not None:
+        if (profile := self.profile(request.model, request.subset, request.too_short)) is not None:
             profile.book(decision)
         total = self.demand(request.model).add(now)
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
@@ -207,6 +228,11 @@ class PoolState:
         self.adapters.forget(position)
         self.backlog.prefill.forget(position)
         self.backlog.first_tokens.forget(position)
+
+
+def _unequal(lengths: NDArray[np.float64]) -> tuple[float, ...]:
+    unlike = np.unique(lengths)  # NaN, once, for all that are unknown
+    return tuple(unlike[~np.isnan(unlike)].tolist()) if unlike.size > 1 else ()
 
 
 def _load_weight(settings: PickSettings) -> float:

@@ -64,6 +64,8 @@ class PickRequest(msgspec.Struct, frozen=True):
     """Whether the first of these holds."""
     subset: Subset | None = None
     """The endpoints that the gateway allows; None: all."""
+    too_short: float = 0.0
+    """The longest context among the pool's, in tokens, that cannot hold the prompt; 0: none is known."""
     session_digest: int = 0
     """Of the session's name; 0: the request names none."""
     identity: bytes = b""

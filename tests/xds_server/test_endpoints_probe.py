@@ -353,3 +353,31 @@ def test_names_of_one_model_have_one_root_and_no_parent(
     body = json.dumps({"data": listed}).encode()
     assert _own_names(body, ("m", "alias")) == own
     assert _own_names(body, ("m",)) == _own_names(b"no list", ("m", "alias")) == ()
+
+
+@pytest.mark.parametrize(
+    ("models", "lengths", "expected"),
+    [
+        (("m",), {"m": 8192, "other": 99999}, 8192),
+        ((), {"m": 8192, "other": 4096}, 8192),
+        (("m", "lora"), {"m": 8192, "lora": None}, 8192),
+        (("m",), {"m": "8192"}, None),
+        (("m",), {"m": True}, None),
+        (("m",), {"m": 0}, None),
+    ],
+)
+async def test_list_of_models_shows_the_context(
+    engine: Engine,
+    probing: Probing,
+    models: tuple[str, ...],
+    lengths: dict[str, object],
+    expected: int | None,
+) -> None:
+    """A length of another type is unknown, and the engine is ready all the same."""
+    data = [{"id": model, "max_model_len": length} for model, length in lengths.items()]
+    engine.body = json.dumps({"data": data}).encode()
+    probing.probe(engine.address, models)
+    assert await probing.first() is ProbeResult.READY
+    assert probing.prober.context_tokens.get(engine.address) == expected
+    probing.prober.keep(())
+    assert not probing.prober.context_tokens

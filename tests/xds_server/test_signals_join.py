@@ -34,6 +34,7 @@ class World:
         self.listening = True
         self.gpus: dict[str, Load] = {}
         self.not_ready: set[str] = set()
+        self.context_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
         self.now = 1000.0
         self.weights: dict[str, int] = {}
@@ -46,6 +47,7 @@ class World:
                 lambda: self.listening,
                 lambda membership, now: table_of(list(self.gpus), self.gpus),
                 lambda: self.not_ready,
+                lambda: self.context_tokens,
             ),
             self.registry,
         )
@@ -106,6 +108,14 @@ def test_sources_are_joined_with_their_own_ages() -> None:
     assert load.trust_ratio == Signal(1.0, world.now, "access_log")
     assert load.stalled == Signal(0.0, world.now, "traffic")
     assert load.requests_per_second is not None
+
+
+def test_context_lengths_are_joined() -> None:
+    world = World(A, B)
+    world.context_tokens = {A: 8192, C: 4096}
+    loads = world.loads()
+    assert loads[A].context_tokens == Signal(8192.0, world.now, "probe")
+    assert loads[B].context_tokens is None
 
 
 def test_unknown_is_none() -> None:

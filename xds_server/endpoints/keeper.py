@@ -73,6 +73,8 @@ class EndpointKeeper:
         self._retained: dict[str, tuple[Endpoint, ...]] = {}
         """Pool to endpoints that stay served while a source of the pool has no result yet."""
         self._restored_pools: frozenset[str] = frozenset()
+        self._unlisted: set[str] = set()
+        """Admitted endpoints without a probe: one shows what their lists of models say."""
         self._sources: dict[str, str] = {}
         self._membership = Membership()
         self._stale = True
@@ -154,6 +156,10 @@ class EndpointKeeper:
     def kept_out(self) -> frozenset[str]:
         """The subset that gets no new requests, since probes of others in their pool pass."""
         return self._readiness.kept_out(self._gate.admitted_endpoints()) | self._gate.refused()
+
+    def context_tokens(self) -> Mapping[str, int]:
+        """Address to the context length of its model, where its list of models shows it."""
+        return {} if self._prober is None else self._prober.context_tokens
 
     def judge(self, unfit: frozenset[str]) -> None:
         """Take the addresses that would not serve: a pool without fit admitted endpoints serves all."""
@@ -313,15 +319,18 @@ class EndpointKeeper:
         if merged.over_limit and not self._over_limit:
             logger.warning("%d endpoints over limits.endpoints are left out", merged.over_limit)
         self._over_limit = merged.over_limit
+        restored = {e.address for kept in self._retained.values() for e in kept} if trusted else set[str]()
         self._gate.update(
             merged.pools,
             {pool.name: pool.joining for pool in pools},
             self._clock(),
             presumed=frozenset(endpoint.address for endpoint in presumed),
-            trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
+            trusted=restored,
         )
+        current = {endpoint.address for endpoint, _ in self._gate.states()}
+        self._unlisted = (self._unlisted | restored) & current
         if self._prober is not None:
-            self._prober.keep({endpoint.address for endpoint, _ in self._gate.states()})
+            self._prober.keep(current)
         self._update_sources()
         unprobed = {pool.name for pool in pools if pool.joining.probe == "none"}
         self._readiness.keep({e.address for e in self._gate.admitted_endpoints() if e.pool not in unprobed})
@@ -347,13 +356,19 @@ class EndpointKeeper:
     def _probe(self) -> None:
         """Probe the endpoints that are not admitted yet, and the suspects."""
         if self._prober is not None:
-            suspected = [self._gate.admitted(address) for address in self._readiness.suspects()]
-            probed = [*self._gate.probing(), *(endpoint for endpoint in suspected if endpoint is not None)]
             joining = {pool.name: pool.joining for pool in self._settings.pools}
+            unlisted = [self._gate.admitted(address) for address in self._unlisted]
+            suspected = [self._gate.admitted(address) for address in self._readiness.suspects()]
+            probed = [
+                *self._gate.probing(),
+                *(e for e in unlisted if e is not None and joining[e.pool].probe == "models"),
+                *(endpoint for endpoint in suspected if endpoint is not None),
+            ]
             self._prober.update({e.address: (e, joining[e.pool]) for e in probed if e.pool in joining})
 
     def _on_probe(self, address: str, result: ProbeResult) -> bool:
         now = self._clock()
+        self._unlisted.discard(address)
         if self._gate.is_probing(address):
             if result in {ProbeResult.READY, ProbeResult.SILENT}:
                 self._readiness.passed(address)

@@ -59,9 +59,11 @@ _PATHS: Final = {"models": "/v1/models", "health": "/health"}
 
 class _Model(msgspec.Struct, gc=False):
     id: str
-    parent: str | None = None
+    # Values of other types do not make the list unreadable.
+    parent: Any = None
     """Of a LoRA adapter: its base model."""
-    root: str | None = None
+    root: Any = None
+    max_model_len: Any = None
 
 
 class _Models(msgspec.Struct):
@@ -106,6 +108,8 @@ class Prober:
         self._keys = KeyFiles()
         self.own_names: dict[str, tuple[str, ...]] = {}
         """Address to the settings' names of the engine's own model, by its newest list."""
+        self.context_tokens: dict[str, int] = {}
+        """Address to the longest context in its newest list; without a known one, none."""
         self.refusals: dict[str, str] = {}
         """Address to the reason why its newest probe failed."""
 
@@ -125,6 +129,7 @@ class Prober:
     def keep(self, addresses: Container[str]) -> None:
         """Forget the lists of all other endpoints."""
         self.own_names = {each: names for each, names in self.own_names.items() if each in addresses}
+        self.context_tokens = {a: tokens for a, tokens in self.context_tokens.items() if a in addresses}
 
     async def _start_some(self) -> None:
         """Start the missing tasks, outside the turns: probes that run and updates delay no start."""
@@ -173,6 +178,8 @@ class Prober:
             return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
         if status != _OK:
             return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}; {_LOADING}")
+        if joining.probe == "models":
+            self._note_context(endpoint, body)
         if joining.probe == "health":
             return ProbeAnswer(ProbeResult.READY, answered)
         self.own_names[endpoint.address] = _own_names(body, endpoint.models)
@@ -206,6 +213,13 @@ class Prober:
             url, timeout_seconds, most_bytes, dial, screened=endpoint.screened, key=key
         )
         return answer.status, body
+
+    def _note_context(self, endpoint: Endpoint, body: bytes) -> None:
+        tokens = _context_tokens(body, endpoint.models)
+        if tokens is None:
+            self.context_tokens.pop(endpoint.address, None)
+        else:
+            self.context_tokens[endpoint.address] = tokens
 
     async def _silent(
         self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
@@ -289,6 +303,16 @@ def _own_names(body: bytes, models: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     names = [name for name in models if name in roots]
     return tuple(name for name in names if roots[name] == roots[names[0]])
+
+
+def _context_tokens(body: bytes, models: tuple[str, ...]) -> int | None:
+    """Return the longest context of the listed models that the endpoint serves; None: unknown."""
+    try:
+        listed = _decoder.decode(body).data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    lengths = [model.max_model_len for model in listed if not models or model.id in models]
+    return max((each for each in lengths if type(each) is int and each > 0), default=None)
 
 
 def _listed(body: bytes, endpoint: Endpoint, answered: str) -> ProbeAnswer:

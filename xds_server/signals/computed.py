@@ -26,6 +26,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "stalled": Source.TRAFFIC,
     "trust_ratio": Source.ACCESS_LOG,
     "ready": Source.PROBE,
+    "context_tokens": Source.PROBE,
 }
 _ROWS: Final = rows_of(_SOURCES)
 _SOURCE_OF_ROW: Final = np.array(list(_SOURCES.values()), np.uint8)[:, None]

@@ -68,6 +68,8 @@ class Sources:
     gpus: Callable[[Membership, float], SignalTable] | None = None
     not_ready: Callable[[], Collection[str]] = tuple
     """Endpoints whose probe has to pass first."""
+    context_tokens: Callable[[], Mapping[str, int]] = dict
+    """Address to the context length that its list of models shows."""
 
 
 class SignalJoiner:
@@ -203,6 +205,12 @@ class SignalJoiner:
         result[[self._rows[address] for address in self._sources.not_ready() if address in self._rows]] = True
         return result
 
+    def _context_tokens(self) -> FloatArray:
+        lengths = self._sources.context_tokens()
+        if not lengths:
+            return np.full(len(self._rows), np.nan)
+        return np.array([lengths.get(address, np.nan) for address in self._rows], np.float64)
+
     def _step_stall(
         self, pages: SignalTable, recent: NewAnswers, duration: FloatArray, now: float, *, listening: bool
     ) -> FloatArray:
@@ -243,6 +251,7 @@ class SignalJoiner:
             "stalled": stalled,
             "trust_ratio": rounded if listening else np.where(trust < 1, rounded, np.nan),
             "ready": np.where(self._not_ready(), 0.0, np.nan),
+            "context_tokens": self._context_tokens(),
         }
         self._computed.update(numbers, envoy.latency_at, now)
 

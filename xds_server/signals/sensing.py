@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from xds_server.access_log.recorder import RequestRecorder
 from xds_server.access_log.service import AccessLogService
@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from xds_server.tls.engine_tls import EngineTls
 
 
+class Probes(Protocol):
+    """What probes have shown."""
+
+    def kept_out(self) -> frozenset[str]:
+        """Return the endpoints whose probe has to pass first."""
+        ...
+
+    def context_tokens(self) -> Mapping[str, int]:
+        """Address to the context length of its model, where its list of models shows it."""
+        ...
+
+
 class Sensing:
     """The sources of signals and what joins them. All calls come from one event loop."""
 
@@ -43,7 +55,7 @@ class Sensing:
         *,
         on_change: Callable[[], None],
         on_fault: Callable[[str, bool], None],
-        not_ready: Callable[[], Collection[str]],
+        probes: Probes,
         reach: Reach,
         observers: tuple[Callable[[Finished], None], ...],
         engine_tls: EngineTls,
@@ -51,8 +63,8 @@ class Sensing:
         """Create all sources.
 
         `on_change` is called for changed signals that a tick should not wait for, `on_fault` as
-        `Scraper.on_fault`, and `observers` for each request that an Envoy has finished. `not_ready` returns
-        the endpoints whose probe has to pass first.
+        `Scraper.on_fault`, and `observers` for each request that an Envoy has finished. `probes` is
+        what probes have shown.
         """
         signals = settings.signals
         self._settings = settings
@@ -68,7 +80,8 @@ class Sensing:
             pages=self.scraper.signals,
             traffic=store.traffic,
             listening=lambda: self._access_log.listening,
-            not_ready=not_ready,
+            not_ready=probes.kept_out,
+            context_tokens=probes.context_tokens,
             gpus=self._gpus.signals,
         )
         self._joiner = SignalJoiner(
