@@ -632,7 +632,7 @@ def test_kong_routes_may_stand_apart_from_services(tmp_path: Path) -> None:
     [
         ("nginx", "http { server {", "unexpected end of file"),
         ("nginx", "events {}", "proxy_pass"),
-        ("nginx", "a { " * 3000, "recursion"),
+        ("nginx", "a { " * 3000, "recursion|end of file"),
         ("traefik", "a: [b", "holds no YAML"),
         ("traefik", "a: 1", "no Traefik entry point"),
         ("kong", "services: []", "no Kong route"),

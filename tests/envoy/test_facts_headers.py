@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from fleet.names import DESTINATION_KEY, HEADER_ATTEMPTS, HEADER_SERVED, REMOVED_REQUEST_HEADERS
+from fleet.names import (
+    DESTINATION_KEY,
+    HEADER_ATTEMPTS,
+    HEADER_REASON,
+    HEADER_SERVED,
+    REMOVED_REQUEST_HEADERS,
+)
 
 METADATA = {"matched": "0.50", "reason": "warm", "prefix": "0123456789abcdef"}
 
@@ -90,12 +96,12 @@ async def test_metadata_becomes_headers(world: Any) -> None:
 
 
 async def test_absent_metadata_adds_no_header(world: Any) -> None:
-    """Neither an empty value nor a dash: what is unknown is absent."""
-    for method, options in (("POST", {"json": {"prompt": "x"}}), ("GET", {})):
+    """Neither an empty value nor a dash: what is unknown is absent. Some routes know the reason."""
+    for method, options, more in (("POST", {"json": {"prompt": "x"}}, set()), ("GET", {}, {HEADER_REASON})):
         answer = await world.request(method, **options)
         assert _ours(answer) == []
         shown = {name for name in answer.headers if name.startswith("x-warmroute")}
-        assert shown == {HEADER_SERVED, HEADER_ATTEMPTS}
+        assert shown == {HEADER_SERVED, HEADER_ATTEMPTS, *more}
         assert "-" not in answer.headers.values()
 
 

@@ -43,7 +43,7 @@ class Engine:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reused = writer.get_extra_info("ssl_object").session_reused
         request = await reader.readuntil(b"\r\n\r\n")
-        if b"/v1/" in request.split(b"\r\n")[0]:  # The scrapes of xds_server come by themselves.
+        if b"/v1/models" in request.split(b"\r\n")[0]:  # The scrapes of xds_server come by themselves.
             self.resumed.append(reused)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
         await writer.drain()

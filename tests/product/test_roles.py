@@ -205,6 +205,12 @@ ASKED: Final[dict[str, tuple[str, str, bytes, str]]] = {
         _HEADERS.SerializeToString(),
         "envoy spiffe gateway",
     ),
+    "leading picks": (
+        "ext_proc",
+        "/envoy.service.auth.v3.Authorization/Check",
+        b"",
+        "envoy spiffe",
+    ),
 }
 """Where to ask, for what, with what, and whose certificates may."""
 HEALTH = "/grpc.health.v1.Health/Check"
