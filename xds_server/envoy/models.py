@@ -97,13 +97,15 @@ def length_filters(listener: ListenerSettings, settings: Settings) -> list[HttpF
 
 def limited_to(route: Route, pool: str, table: ModelTable) -> Route:
     """Let a route match only requests for the models of a pool."""
-    values = [ValueMatcher(string_match=match) for match in _spellings(pool, table)]
+    mark, *names = [ValueMatcher(string_match=match) for match in _spellings(pool, table)]
+    # Envoy refuses an alternative without another one, as of a pool whose models are unknown yet.
+    value = ValueMatcher(or_match=OrMatcher(value_matchers=[mark, *names])) if names else mark
     assert route.match is not None
     route.match.dynamic_metadata = [
         MetadataMatcher(
             filter=METADATA_NAMESPACE,
             path=[MetadataMatcherPathSegment(key=METADATA_POOL)],
-            value=ValueMatcher(or_match=OrMatcher(value_matchers=values)),
+            value=value,
         )
     ]
     return route
