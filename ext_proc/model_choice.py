@@ -69,13 +69,21 @@ class ModelChoice:
         self.listeners = frozenset(listener.name for listener in choosing)
         """Those at which the model matters; at all others there is nothing to choose."""
 
-    def choose(self, request: HttpRequest, parsed: ParsedBody, whole: bytes | None) -> Chosen:
-        """Return a request for one pool; `whole` is the body if the reply may replace it, otherwise None."""
+    def choose(
+        self, request: HttpRequest, parsed: ParsedBody, whole: bytes | None, stored: str = ""
+    ) -> Chosen:
+        """Return a request for one pool; `whole` is the body if the reply may replace it, otherwise None.
+
+        `stored` is the endpoint that has what the path names, if headers decide.
+        """
         view = self._source.view
         members = _NO_MEMBERS if view is None else view.membership
         table = tables(self._settings, members).get(request.attributes.get(LISTENER, ""))
         if table is None:
             return Chosen(request, parsed)
+        holder = members.by_address.get(stored)
+        if holder is not None and holder.pool in table.pools:
+            return _moved(request, parsed, holder.pool)
         named = _named(request, parsed, whole)
         place = None if named is None else table.places.get(named)
         if named is not None and place is not None:
@@ -123,6 +131,11 @@ def _placed(
             body = member.replaced(whole, place.model)
             metadata[METADATA_LENGTH] = str(len(body))
     return Chosen(_within(request, place.pool), parsed, metadata, body)
+
+
+def _moved(request: HttpRequest, parsed: ParsedBody, pool: str) -> Chosen:
+    metadata = _UNCHANGED if pool == request.cluster else {METADATA_POOL: POOL_MARK + pool}
+    return Chosen(_within(request, pool), parsed, metadata)
 
 
 def _within(request: HttpRequest, pool: str) -> HttpRequest:

@@ -285,7 +285,9 @@ class RequestStream:
             started_at = processor.clock()
             self._parsed = processor.director.reader.read(request)
             if processor.models.listeners:
-                self._chosen = processor.models.choose(request, self._parsed, self._exchange.whole_body)
+                stored = processor.director.stored_at(request.path) if request.no_body else ""
+                whole = self._exchange.whole_body
+                self._chosen = processor.models.choose(request, self._parsed, whole, stored)
                 request, self._parsed = self._chosen.request, self._chosen.parsed
             self._key = processor.keys.key_of(request, self._parsed) if self._lasts else None
             if self._key is not None and processor.keys.refuses(self._key):

@@ -26,6 +26,7 @@ from ext_proc.pick.subset import subset
 from ext_proc.prefix.leading import leading_mark
 from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.path import model_in_path
+from ext_proc.prompt.stored import name_in_path
 from ext_proc.prompt.unreadable import Unreadable
 from fleet.store import Missed
 
@@ -195,6 +196,11 @@ class Director:
                 self.places.place(session_name(sent.session), place)
         if sent.kv_key and self._kv is not None:
             self._kv.view.expect_no_more(picked, sent.kv_key)
+
+    def stored_at(self, path: str) -> str:
+        """Return the endpoint that has what a path names; empty: none is known."""
+        name = name_in_path(path)
+        return self.places.find(stored_name(name)) if name else ""
 
     def stored(self, name: str, address: str) -> None:
         """Remember the endpoint whose answer has given a name to what it has stored."""

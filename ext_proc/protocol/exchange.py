@@ -27,7 +27,7 @@ Replies:
       Headers of the result are set where Envoy applies them: in the headers' reply when the result is known
       by then, and in the body's reply of the two buffered modes when Envoy sent us the headers. They are as
       many as Envoy's limits leave room for (`HeaderBudget`).
-    - The route cache is cleared on demand, and only with headers that are set.
+    - The route cache is cleared on demand: with headers that are set, or for another pool.
     - A refusal is an immediate response. It ends the exchange: nothing is answered after it.
     - Messages of the response, should they come, are answered unchanged, whatever they hold.
 """
@@ -345,6 +345,7 @@ class Exchange:
             self._budget or NO_BUDGET,
             metadata,
             clear_route_cache=self._clear_route_cache,
+            reroute=self._reroute,
             # This service reads no frames, and Envoy 1.40 hangs while it buffers them.
             no_body=self._request_mode != NONE and upgrades(self._values),
         )

@@ -188,16 +188,21 @@ def headers_reply(
     metadata: Mapping[str, str] = NOTHING,
     *,
     clear_route_cache: bool,
+    reroute: bool = False,
     no_body: bool = False,
 ) -> bytes:
     """Reply to request headers: remove a client's routing headers, and set those of a result.
 
-    `no_body` requests no bodies, which Envoy obeys with `allow_mode_override`.
+    `reroute`: Envoy chooses the route again, with the metadata. `no_body` requests no bodies, which Envoy
+    obeys with `allow_mode_override`.
     """
     headers = {} if result is None else _headers(result, budget)
     # A name is in only one of the two lists, so Envoy's order of the two does not matter.
     removals = b"".join([_REMOVALS[name] for name in budget.removed if name not in headers])
-    reply = _reply("request_headers", _changes(headers, removals, clear_route_cache=clear_route_cache))
+    changes = _changes(headers, removals, clear_route_cache=clear_route_cache)
+    if reroute:
+        changes = (changes or _NO_MUTATION) + _CLEAR_ROUTE_CACHE
+    reply = _reply("request_headers", changes)
     if result is not None:
         reply += _metadata(result, metadata, crowded=budget.crowded)
     return reply + _NO_BODY if no_body else reply

@@ -32,7 +32,14 @@ VIEW = FleetView(
 
 
 def chosen(
-    body: bytes, listener: str = "l", cluster: str = "a", *, cut: int | None = None, **more: Any
+    body: bytes,
+    listener: str = "l",
+    cluster: str = "a",
+    *,
+    cut: int | None = None,
+    whole: bool = True,
+    stored: str = "",
+    **more: Any,
 ) -> Any:
     store = FleetStore()
     store.publish(VIEW)
@@ -40,7 +47,7 @@ def chosen(
     request = http_request(body, cluster=cluster, headers=headers, **more)
     parsed = BodyReader().read(body[:cut], complete=cut is None, path=more.get("path", ""))
     choice = ModelChoice(store, parse_settings(SETTINGS, environ={}))
-    return choice.choose(request, parsed, body)
+    return choice.choose(request, parsed, body if whole else None, stored)
 
 
 def test_model_of_the_body_moves_the_request() -> None:
@@ -68,6 +75,25 @@ def test_model_behind_the_leading_part_counts() -> None:
     made = chosen(body, cut=1000)
     assert made.request.cluster == "b"
     assert made.body.endswith(b'"model":"n"}')
+
+
+def test_leading_part_chooses_and_is_never_replaced() -> None:
+    made = chosen(chat("x " * 5000, "gpt"), cut=1000, whole=False)
+    assert (made.request.cluster, made.metadata, made.body) == ("b", {"pool": "\nb"}, None)
+    assert made.parsed.prompt.model == "n"
+    behind = b'{"messages":[{"role":"user","content":"' + b"x" * 5000 + b'"}],"model":"n"}'
+    for cluster in ("a", "b"):
+        made = chosen(behind, cluster=cluster, cut=1000, whole=False)
+        assert (made.request.cluster, made.metadata) == (cluster, {})
+
+
+def test_stored_names_choose_their_endpoints_pool() -> None:
+    for cluster in ("a", "b"):
+        made = chosen(b"", cluster=cluster, stored="10.0.0.2:80", headers_only=True)
+        assert (made.request.cluster, made.metadata) == ("b", {} if cluster == "b" else {"pool": "\nb"})
+        for gone in ("", "10.0.0.9:80"):
+            made = chosen(b"", cluster=cluster, stored=gone, headers_only=True)
+            assert (made.request.cluster, made.metadata) == (cluster, {})
 
 
 @pytest.mark.parametrize(
