@@ -185,6 +185,11 @@ class RequestStream:
         processor.streams += 1  # Once nothing can fail, because only `close` subtracts it.
 
     @property
+    def result(self) -> PickResult | None:
+        """The result that Envoy has; None before."""
+        return self._exchange.result
+
+    @property
     def may_leave(self) -> bool:
         """Whether the stream may end now without loss for the request."""
         return self._exchange.may_leave

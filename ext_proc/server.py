@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from ext_proc.pick.result import Reason
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import leading
 from ext_proc.protocol.message import decode
@@ -312,5 +313,6 @@ class LeadingHandler(ProcessHandler):
             answered = self._request.replies(part)
             assert isinstance(answered, list), "only a claim on a key waits, and such a call makes none"
             replies += answered
-        admission = self._service.processor.settings.ext_proc.pick.admission
-        return [leading.encode(replies, may_refuse=admission.enabled)]
+        admission, result = self._service.processor.settings.ext_proc.pick.admission, self._request.result
+        unknown = result is not None and result.reason is Reason.UNKNOWN_MODEL
+        return [leading.encode(replies, may_refuse=admission.enabled or unknown)]

@@ -136,6 +136,7 @@ BUFFER_FILTER: Final = "envoy.filters.http.buffer"
 LEADING_FILTER: Final = "envoy.filters.http.ext_authz"
 # Keys of what it shows ext_proc of a route, in addition to the request.
 LEADING_CLUSTER: Final = "cluster"
+LEADING_LISTENER: Final = "listener"  # with several pools
 LEADING_BYTES: Final = "leading_bytes"
 
 # Routes by name: those of JSON, and those that ext_proc sees nothing of. The value is the cause.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from ext_proc.protocol.attributes import CLUSTER
+from ext_proc.protocol.attributes import CLUSTER, LISTENER
 from ext_proc.protocol.message import MAX_REST_BYTES, fields
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.auth.v3 import external_auth_pb2 as auth
 from fleet.envoy_api.service.auth.v3.attribute_context_pb2 import AttributeContext
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
-from fleet.names import EXT_PROC_FILTER, LEADING_BYTES, LEADING_CLUSTER
+from fleet.names import EXT_PROC_FILTER, LEADING_BYTES, LEADING_CLUSTER, LEADING_LISTENER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +52,10 @@ def decode(data: bytes) -> tuple[pb.ProcessingRequest, pb.ProcessingRequest]:
         request_headers=pb.HttpHeaders(headers=http.header_map, end_of_stream=not body),
         protocol_config=pb.ProtocolConfiguration(request_body_mode="BUFFERED_PARTIAL"),
     )
-    attribute = headers.attributes[EXT_PROC_FILTER].fields[CLUSTER]
-    attribute.string_value = route.get(LEADING_CLUSTER, "")
+    shown = headers.attributes[EXT_PROC_FILTER].fields
+    shown[CLUSTER].string_value = route.get(LEADING_CLUSTER, "")
+    if LEADING_LISTENER in route:
+        shown[LISTENER].string_value = route[LEADING_LISTENER]
     # Not by Envoy's x-envoy-auth-partial-body, which a client may send too.
     ends = len(body) < int(leading_bytes)
     return headers, pb.ProcessingRequest(request_body=pb.HttpBody(body=body, end_of_stream=ends))

@@ -6,11 +6,14 @@ import asyncio
 import hashlib
 import json
 import random
+from functools import partial
 from typing import Any
 
 import pytest
 
+from fleet.names import METADATA_POOL, POOL_MARK
 from testing.raw_http import Reply, Upload, over_http1, over_http2
+from tests.envoy.conftest import free_address
 
 LEADING = 524_288
 KEPT = 1_048_577 + LEADING
@@ -138,6 +141,48 @@ async def test_death_in_the_middle_of_a_body_costs_no_byte(worlds: Any, send: An
             await world.ext_proc.kill()
             await world.ext_proc.start()
             await world.ext_proc_health(healthy=True)
+
+
+def with_several_pools(written: dict[str, Any]) -> None:
+    """Add a listener at which only the answer to a leading part leads to the second pool."""
+    listener = {"name": "several", "address": free_address(), "pools": ["live", "retrying"]}
+    written["listeners"].append(listener)
+
+
+@pytest.mark.parametrize("send", [over_http1, over_http2])
+async def test_death_around_the_choice_of_a_pool(worlds: Any, send: Any) -> None:
+    """Before the answer the default pool gets the whole body, and after it the pool of the answer."""
+    async with worlds(patient=False, adapt=with_several_pools) as world:
+        body = random.Random(3).randbytes(LEADING + 300_000)
+        picked = world.pools["retrying"][1]
+        for when in ("after", "during", "before"):
+            world.ext_proc.pick, world.ext_proc.metadata = picked, {METADATA_POOL: f"{POOL_MARK}retrying"}
+            world.ext_proc.messages.clear()
+            pause = asyncio.Event()
+            if when == "during":
+                world.ext_proc.freeze()
+            elif when == "before":
+                await world.ext_proc.kill()
+            upload = Upload(pieces_of(body, LEADING + 1000), pause=pause)
+            sending = asyncio.create_task(send(address(world, "several"), upload))
+            if when == "during":
+                await world.eventually(lambda: world.ext_proc.messages, "it has the leading part")
+            elif when == "after":
+                await world.eventually(partial(active_in, world, "retrying"), "an engine has the request")
+            await world.ext_proc.kill()
+            pause.set()
+            reply = await sending
+            assert whole(reply, body)
+            served = json.loads(reply.body)["address"]
+            assert served == picked if when == "after" else served in world.pools["live"]
+            world.ext_proc.thaw()
+            await world.ext_proc.start()
+            await world.ext_proc_health(healthy=True)
+
+
+async def active_in(world: Any, pool: str) -> bool:
+    stats = await world.envoy.stats(f"cluster.{pool}.upstream_rq_active")
+    return bool(sum(stats.values()))
 
 
 async def test_a_call_that_ends_without_an_answer_costs_no_byte(world: Any) -> None:

@@ -18,6 +18,7 @@ from ext_proc.app import ExtProcServer
 from fleet.names import POOL_MARK
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
+from testing.raw_http import Reply, Upload, over_http1, over_http2
 from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address, patience
 from warmroute.demo.envoy import EnvoyProcess
 from xds_server.app import XdsServer
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.io]
 LARGE_BODY_BYTES = 600_000
+B = ["b1", "b2"]
+WAYS: dict[str, tuple[Any, bool]] = {
+    "length": (over_http1, True),
+    "chunked": (over_http1, False),
+    "http2": (over_http2, False),
+}
+"""Of a long body: how it is sent, and whether with a content-length."""
 
 
 class Engine:
@@ -70,7 +78,7 @@ class Engine:
 
     async def _echo(self, request: web.Request) -> web.Response:
         self.body, self.headers = await request.read(), dict(request.headers)
-        return web.json_response({"engine": self.name}, status=self.status)
+        return web.json_response({"engine": self.name, "id": f"resp_1{self.name}"}, status=self.status)
 
 
 class Door:
@@ -101,7 +109,12 @@ async def opened(directory: Path) -> AsyncIterator[Door]:
         engines = {engine.name: await stack.enter_async_context(engine) for engine in made}
         address, strict = free_address(), free_address()
         pools: list[dict[str, Any]] = [
-            {"name": "a", "models": ["alpha"], "endpoints": [{"address": engines["a1"].address}]},
+            {
+                "name": "a",
+                "models": ["alpha"],
+                "retries": 0,
+                "endpoints": [{"address": engines["a1"].address}],
+            },
             {
                 "name": "b",
                 "models": ["beta/7b"],
@@ -272,6 +285,95 @@ async def test_handshakes_choose_by_their_query(door: Door) -> None:
             }
 
 
+def long_chat(model: str, *, behind: bool = False) -> bytes:
+    """Return 2 MB; the model stands in front of the messages, or `behind` them."""
+    members = [f'"model":"{model}"', '"messages":[{"role":"user","content":"%s"}]' % ("word " * 400_000)]
+    return f"{{{','.join(members[::-1] if behind else members)}}}".encode()
+
+
+async def upload(
+    door: Door, way: str, body: bytes, headers: Any = None, listener: str = "", **more: Any
+) -> tuple[int, str, Reply]:
+    """Post JSON; return the status, the engine, which has read exactly the body, and the reply."""
+    send, length = WAYS[way]
+    pieces = [body[start : start + 100_000] for start in range(0, len(body), 100_000)]
+    sent = Upload(
+        pieces, headers={"content-type": "application/json", **(headers or {})}, length=length, **more
+    )
+    reply = await send(listener or door.address, sent)
+    document = json.loads(reply.body)
+    if engine := document.get("engine", ""):
+        assert door.engines[engine].body == body
+    return reply.status, engine, reply
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_leading_part_chooses_the_pool(door: Door, way: str) -> None:
+    """And with it the pick, also against the header; an alias chooses, and stays as it is."""
+    for model, engines in (("alpha", ["a1"]), ("beta/7b", B), ("gpt-4", B), ("tuned", ["b1"])):
+        for header in ({}, {"x-model": "beta/7b"}, {"x-model": "alpha"}):
+            status, engine, reply = await upload(door, way, long_chat(model), header)
+            assert (status, engine in engines) == (200, True)
+            served = door.engines[engine].address
+            assert reply.headers["x-warmroute-endpoint"] == reply.headers["x-warmroute-served"] == served
+            assert reply.headers["x-warmroute-reason"] in ("warm", "cold")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_leading_part_without_the_model(door: Door, way: str) -> None:
+    """Header or default pool decide, as they do for models of no pool."""
+    for body in (long_chat("beta/7b", behind=True), long_chat("nobody"), b"[" + b"1," * 500_000 + b"1]"):
+        assert (await upload(door, way, body))[:2] == (200, "a1")
+        status, engine, _ = await upload(door, way, body, {"x-model": "beta/7b"})
+        assert (status, engine in B) == (200, True)
+
+
+async def test_refusal_of_a_leading_part(door: Door) -> None:
+    for way in WAYS:
+        status, _, reply = await upload(door, way, long_chat("nobody"), listener=door.strict)
+        assert (status, json.loads(reply.body)["error"]["code"]) == (404, "model_not_found")
+        assert (await upload(door, way, long_chat("tuned"), listener=door.strict))[:2] == (200, "b1")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_retries_of_long_bodies_stay_in_the_pool(door: Door, way: str) -> None:
+    """With the retries of that pool, because the default pool has none."""
+    body = long_chat("beta/7b")[:900_000]
+    for refusing in B:
+        door.engines[refusing].status = 503
+        status, engine, _ = await upload(door, way, body)
+        door.engines[refusing].status = 200
+        assert (status, engine) == (200, {"b1": "b2", "b2": "b1"}[refusing])
+
+
+async def test_no_header_chooses_the_pool_of_a_long_body(door: Door) -> None:
+    forged = {**FORGED, "x-envoy-auth-partial-body": "true", "envoy.filters.http.ext_authz": "warmroute.pool"}
+    assert (await upload(door, "length", long_chat("nobody"), forged))[:2] == (200, "a1")
+
+
+async def test_stored_names_choose_the_pool(door: Door) -> None:
+    """Of requests whose headers alone decide: they name no model."""
+    ordinary: dict[str, Any] = {"json": {"model": "alpha", "input": "Hi"}}
+    for way, engines in (("", ["a1"]), ("length", B), ("chunked", ["b1"])):
+        if way:
+            model = "tuned" if way == "chunked" else "beta/7b"
+            _, made, _ = await upload(door, way, long_chat(model), path="/v1/responses")
+        else:
+            _, made, _ = await door.ask(path="/v1/responses", **ordinary)
+        assert made in engines
+
+        async def reached(engine: str = made) -> bool:
+            _, served, response = await door.ask(method="GET", path=f"/v1/responses/resp_1{engine}")
+            return served == engine and response.headers["x-warmroute-reason"] == "stored"
+
+        await eventually(reached, "the name is known")
+        for method, end in (("DELETE", ""), ("POST", "/cancel"), ("GET", "?stream=true")):
+            for header in ({}, {"x-model": "alpha"}, {"x-model": "beta/7b"}):
+                path = f"/v1/responses/resp_1{made}{end}"
+                status, served, response = await door.ask(method=method, path=path, headers=header)
+                assert (status, served, response.headers["x-warmroute-reason"]) == (200, made, "stored")
+
+
 async def test_without_ext_proc_headers_still_choose(door: Door) -> None:
     """Last, because ext_proc goes: what only the body names goes to the default pool."""
     await door.ext_proc.stop()
@@ -283,3 +385,7 @@ async def test_without_ext_proc_headers_still_choose(door: Door) -> None:
     assert (await door.ask("beta/7b", headers={"x-model": "beta/7b"}))[1][0] == "b"
     assert (await door.ask(method="GET", path="/v1/models/tuned"))[1][0] == "b"
     assert (await door.ask("nobody", listener=door.strict))[:2] == (200, "a1")
+    for way in WAYS:
+        assert (await upload(door, way, long_chat("beta/7b")))[:2] == (200, "a1")
+        _, engine, reply = await upload(door, way, long_chat("alpha"), {"x-model": "beta/7b"})
+        assert (engine in B, reply.headers.get("x-warmroute-endpoint")) == (True, None)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from ext_proc.pick.result import Refusal
+from ext_proc.processor import RequestStream
 from ext_proc.protocol import leading
 from ext_proc.protocol.reply import refusal_reply
 from ext_proc.server import LEADING_SERVICE
@@ -18,16 +20,28 @@ from fleet.names import (
     DESTINATION_NAMESPACE,
     LEADING_BYTES,
     LEADING_CLUSTER,
+    LEADING_LISTENER,
     METADATA_NAMESPACE,
+    METADATA_POOL,
+    POOL_MARK,
 )
+from fleet.names import (
+    pool_of as pool_name,
+)
+from fleet.settings import parse_settings
+from tests.ext_proc.fake_envoy import answer
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.transports import TRANSPORTS, serving
-from tests.ext_proc.worlds import chat
+from tests.ext_proc.worlds import chat, pool_of, view_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT = 4096
+SEVERAL = """
+pools: [{name: p, models: [m]}, {name: q, models: [n], aliases: {gpt: n}}]
+listeners: [{name: l, address: "127.0.0.1:1", pools: [p, q]}]
+"""
 
 
 def check(body: bytes, headers: dict[str, str] | None = None, **route: str) -> bytes:
@@ -80,6 +94,31 @@ def test_a_refusal_needs_the_settings(may_refuse: bool) -> None:
     if may_refuse:
         fields = {option.header.key: option.header.value for option in response.denied_response.headers}
         assert fields == {"content-type": "application/json", "retry-after": "2"}
+
+
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("route", ["p", "q", "q/http1"])
+@pytest.mark.parametrize("model", ["m", "n", "gpt", "nobody", None])
+def test_picks_stay_in_the_pool_of_the_route(several: bool, route: str, model: str | None) -> None:
+    """In that of the mark where the answer has one, otherwise in that of Envoy's route."""
+    members = [pool_of("p"), pool_of("q", models=("n",), base=1)]
+    stage = Stage()
+    stage.world.store.publish(view_of(*members))
+    stage.service.reconfigure(parse_settings(SEVERAL, environ={}))
+    more = {LEADING_LISTENER: "l"} if several else {}
+    stream, replies = RequestStream(stage.service, lasts=False), list[bytes]()
+    for part in leading.decode(check(chat("word " * 5000, model), None, **{LEADING_CLUSTER: route}, **more)):
+        replies += [reply.SerializeToString() for reply in answer(stream, part)]
+    stream.close()
+    fields = auth.CheckResponse.FromString(leading.encode(replies, may_refuse=False)).dynamic_metadata
+    shown = json_format.MessageToDict(fields)
+    pool = shown[METADATA_NAMESPACE].get(METADATA_POOL, POOL_MARK + pool_name(route)).removeprefix(POOL_MARK)
+    chosen = {"m": "p", "n": "q", "gpt": "q"}.get(model or "", pool_name(route))
+    assert pool == (chosen if several else pool_name(route))
+    named = shown.get(DESTINATION_NAMESPACE, {}).get(DESTINATION_KEY, "")
+    ends = {end.address for member in members if member.name == pool for end in member.endpoints}
+    assert set(filter(None, named.split(","))) <= ends
+    assert bool(named) or model not in {"m", "n"} or not several
 
 
 @pytest.mark.io

@@ -17,9 +17,10 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_authz.v3 import (
     ExtAuthz,
     ExtAuthzPerRoute,
 )
+from envoy_data_plane.envoy.extensions.filters.http.set_filter_state.v3 import Config as SetFilterState
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
-from fleet.names import EXT_PROC_CLUSTER, LEADING_BYTES, LEADING_CLUSTER, LEADING_FILTER
+from fleet.names import EXT_PROC_CLUSTER, LEADING_BYTES, LEADING_CLUSTER, LEADING_FILTER, LEADING_LISTENER
 from xds_server.envoy.extension import packed, seconds
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from fleet.settings import ListenerSettings, Settings
 
+_REROUTE: Final = "warmroute.leading_route"
+_CLEARING: Final = SetFilterState(clear_route_cache=True)
 _TIMEOUTS: Final = 4
 """Of ordinary messages, for a leading part. Envoy counts the time in which it sends the message too, and may
 read other long bodies meanwhile. A miss costs more here: seconds of prefill. With the default it is about the
@@ -38,9 +41,12 @@ def leading_bytes(listener: ListenerSettings, settings: Settings) -> int:
     return min(listener.large_body_bytes, settings.limits.body_bytes)
 
 
-def http_filter(listener: ListenerSettings, settings: Settings) -> HttpFilter:
-    """The filter, off except on the routes with `of_route`."""
-    return HttpFilter(
+def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
+    """Return the filter, and behind it, with several pools, one that lets Envoy choose the route again.
+
+    Both are off except on the routes with `of_route`.
+    """
+    asking = HttpFilter(
         name=LEADING_FILTER,
         disabled=True,
         typed_config=packed(
@@ -64,10 +70,16 @@ def http_filter(listener: ListenerSettings, settings: Settings) -> HttpFilter:
             )
         ),
     )
+    if len(listener.pools) == 1:
+        return [asking]
+    return [asking, HttpFilter(name=_REROUTE, disabled=True, typed_config=packed(_CLEARING))]
 
 
 def of_route(listener: ListenerSettings, settings: Settings, cluster: str) -> dict[str, Any]:
-    """Switch the filter on for a route to a cluster."""
+    """Switch the filters on for a route to a cluster."""
     extensions = {LEADING_CLUSTER: cluster, LEADING_BYTES: str(leading_bytes(listener, settings))}
+    several = len(listener.pools) > 1
+    if several:
+        extensions[LEADING_LISTENER] = listener.name
     per_route = ExtAuthzPerRoute(check_settings=CheckSettings(context_extensions=extensions))
-    return {LEADING_FILTER: packed(per_route)}
+    return {LEADING_FILTER: packed(per_route), **({_REROUTE: packed(_CLEARING)} if several else {})}

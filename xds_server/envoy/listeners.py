@@ -124,7 +124,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         ],
         http_filters=[
             *models.choosing_filters(listener),
-            leading.http_filter(listener, settings),
+            *leading.filters(listener, settings),
             HttpFilter(name=EXT_PROC_FILTER, typed_config=packed(_ext_proc(listener, settings))),
             # It holds the headers back until the body is there, and with it the pick. Only routes that
             # match a content-length below its limit have it, so it never answers 413.

@@ -41,7 +41,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import (
 )
 
 from fleet.models import has_aliases
-from fleet.names import METADATA_LENGTH, METADATA_NAMESPACE, METADATA_POOL, POOL_MARK
+from fleet.names import LEADING_FILTER, METADATA_LENGTH, METADATA_NAMESPACE, METADATA_POOL, POOL_MARK
 from xds_server.envoy.extension import metadata, overwriting, packed
 from xds_server.envoy.upgrades import untouched
 
@@ -95,19 +95,24 @@ def length_filters(listener: ListenerSettings, settings: Settings) -> list[HttpF
     ]
 
 
+def marked(route: Route, pool: str) -> Route:
+    """Return a twin of a route: for requests whose pool ext_proc has chosen by a leading part."""
+    mark = ValueMatcher(string_match=StringMatcher(exact=f"{POOL_MARK}{pool}"))
+    return _matching(Route.parse(bytes(route)), mark, LEADING_FILTER, METADATA_NAMESPACE, METADATA_POOL)
+
+
 def limited_to(route: Route, pool: str, table: ModelTable) -> Route:
     """Let a route match only requests for the models of a pool."""
     mark, *names = [ValueMatcher(string_match=match) for match in _spellings(pool, table)]
     # Envoy refuses an alternative without another one, as of a pool whose models are unknown yet.
     value = ValueMatcher(or_match=OrMatcher(value_matchers=[mark, *names])) if names else mark
+    return _matching(route, value, METADATA_NAMESPACE, METADATA_POOL)
+
+
+def _matching(route: Route, value: ValueMatcher, name: str, *keys: str) -> Route:
     assert route.match is not None
-    route.match.dynamic_metadata = [
-        MetadataMatcher(
-            filter=METADATA_NAMESPACE,
-            path=[MetadataMatcherPathSegment(key=METADATA_POOL)],
-            value=value,
-        )
-    ]
+    path = [MetadataMatcherPathSegment(key=key) for key in keys]
+    route.match.dynamic_metadata = [MetadataMatcher(filter=name, path=path, value=value)]
     return route
 
 

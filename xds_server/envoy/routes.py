@@ -103,11 +103,21 @@ def _by_pool(
 ) -> list[Route]:
     """The routes of each pool, the default pool's last."""
     pools = {pool.name: pool for pool in settings.pools}
-    made = [] if table is None else models.list_route(table)
-    for name in listener.pools[1:]:
-        of_pool = _routes(listener, pools[name], settings, protocols)
-        made += [] if table is None else [models.limited_to(route, name, table) for route in of_pool]
-    return [*made, *_routes(listener, pools[listener.pool], settings, protocols)]
+    by_pool = {name: _routes(listener, pools[name], settings, protocols) for name in listener.pools}
+    default = by_pool.pop(listener.pool)
+    if table is None:
+        return default
+    made = models.list_route(table)
+    if by_pool:
+        made += [
+            models.marked(route, name)
+            for name, of_pool in {listener.pool: default, **by_pool}.items()
+            for route in of_pool
+            if route.name == LEADING_ROUTE
+        ]
+    for name, of_pool in by_pool.items():
+        made += [models.limited_to(route, name, table) for route in of_pool]
+    return [*made, *default]
 
 
 def _routes(
