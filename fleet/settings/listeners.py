@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,7 +16,11 @@ from fleet.settings.tls import ListenerTlsSettings
 
 def _admin_path(path: str) -> str:
     if path != EVERY_PATH and path not in ALL_ADMIN_PATHS:
-        raise ValueError(f"allowed: {EVERY_PATH}, or a path that is closed by default: see docs/settings.md")
+        near = get_close_matches(path, ALL_ADMIN_PATHS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(
+            f"{hint}allowed: {EVERY_PATH}, or a path that is closed by default: see docs/settings.md"
+        )
     return path
 
 
@@ -57,7 +62,7 @@ class ListenerSettings(Strict):
             raise ValueError("allowed: pool, or pools")
         pool = self.pool or pools[0]
         if pool not in pools:
-            raise ValueError("allowed: as pool, the default, one of pools")
+            raise ValueError(f"allowed: as pool, the default, one of pools ({', '.join(pools)})")
         # The model is frozen for all others.
         object.__setattr__(self, "pool", pool)
         object.__setattr__(self, "pools", (pool, *(each for each in pools if each != pool)))

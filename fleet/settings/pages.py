@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fleet.settings.strict import METRIC, METRIC_LABELS, Port, Strict, UrlPath
 
 SampleName = Annotated[str, Field(pattern=rf"^{METRIC}({METRIC_LABELS})?$", max_length=1024)]
 """A sample's name, suffix included, with or without labels that it must have."""
-HistogramName = Annotated[str, Field(pattern=rf"^{METRIC}$", max_length=256)]
+
+
+def _no_suffix(name: str) -> str:
+    for suffix in ("_bucket", "_sum", "_count"):
+        if name.endswith(suffix):
+            raise ValueError(f"allowed: the histogram's name without {suffix}: {name.removesuffix(suffix)}")
+    return name
+
+
+HistogramName = Annotated[str, Field(pattern=rf"^{METRIC}$", max_length=256), AfterValidator(_no_suffix)]
 """A histogram's name, without a suffix."""
 
 

@@ -118,3 +118,5 @@ def test_only_listed_paths_can_be_opened() -> None:
     assert settings_of({}, open_paths=["/metrics", "*"]).listeners[0].open_paths == ("/metrics", "*")
     with pytest.raises(SettingsError, match="closed by default"):
         settings_of({}, open_paths=["/v1/models"])
+    with pytest.raises(SettingsError, match="did you mean /sleep"):
+        settings_of({}, open_paths=["/slep"])

@@ -231,3 +231,8 @@ def test_names_of_the_settings_precede_those_of_the_kind() -> None:
 def test_name_that_no_sample_has_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="metric_names"):
         settings(f"metric_names: {{running: '{name}'}}")
+
+
+def test_name_of_a_histogram_has_no_suffix() -> None:
+    with pytest.raises(SettingsError, match="without _sum: ttft"):
+        settings("metric_names: {first_token_seconds: ttft_sum}")
