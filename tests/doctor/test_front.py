@@ -550,6 +550,13 @@ def test_only_ways_to_the_listeners_ports_count() -> None:
         assert coverage(facts, Context(ports=frozenset({8001})))["routes"] == 0
 
 
+def test_warmroutes_listeners_serve_http10(tmp_path: Path) -> None:
+    """By the ports of its settings Warmroute's Envoy is behind nginx, and does not answer 426."""
+    path = changed(tmp_path, NGINX, "version 1.1", "version 1.0")
+    for ports, severity in ((None, "error"), (frozenset({8000}), "warning")):
+        assert [finding.severity.word for finding in findings("nginx", path, ports=ports)] == [severity]
+
+
 def test_traefik_guards_behind_workers_stand_too_late(tmp_path: Path) -> None:
     """Of the whole chain: the entry point's middlewares first, chains resolved."""
     folder = changed(tmp_path, DYNAMIC, MIDDLEWARE, f"    again:\n      retry: {{attempts: 2}}\n{MIDDLEWARE}")

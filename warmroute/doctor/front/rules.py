@@ -162,15 +162,16 @@ def upload_limit(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @rule(
     title="HTTP/1.0 to the upstream",
-    why="An Envoy whose listener has no `accept_http_10` answers 426 to each request. With it, each request "
-    "opens a connection of its own, and WebSockets do not pass.",
+    why="Each request opens a connection of its own, and WebSockets do not pass. An Envoy whose listener has "
+    "no `accept_http_10` answers 426 to each request; Warmroute's listeners have it.",
     fix=_SEE,
 )
 def http10_upstream(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find ways that speak HTTP/1.0."""
+    """Find ways that speak HTTP/1.0; with the ports of Warmroute's listeners, its Envoy is behind them."""
+    severity = Severity.ERROR if context.ports is None else Severity.WARNING
     for setting in _settings(facts, context, Concern.OLD_HTTP):
         if setting.value:
-            yield _finding(Severity.ERROR, setting)
+            yield _finding(severity, setting)
 
 
 _FEW_CONNECTIONS: Final = 8
