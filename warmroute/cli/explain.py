@@ -130,5 +130,5 @@ def _hint(what: str, of_pool: Sequence[str]) -> str:
         return ": no pool has such an endpoint, and no pick has named it lately"
     return (
         ": only the newest picks of each ext_proc worker are remembered, and requests that ext_proc does not"
-        " see (large or chunked bodies, GET) have none"
+        " see have none (their x-warmroute-reason is content_type, method or upgrade)"
     )
