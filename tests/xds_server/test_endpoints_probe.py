@@ -17,8 +17,10 @@ from aiohttp import web
 from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
+from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.gate import ProbeResult
-from xds_server.endpoints.probe import Prober, _own_names
+from xds_server.endpoints.model_list import models_of
+from xds_server.endpoints.probe import Prober, own_names
 from xds_server.http1.client import FetchError
 from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.tls.engine_tls import Dial
@@ -68,7 +70,7 @@ class Probing:
     def __init__(self) -> None:
         self.results: list[ProbeResult] = []
         self.enough = ProbeResult.READY
-        self.prober = Prober(self._take)
+        self.prober = Prober(self._take, EngineClient())
 
     def _take(self, address: str, result: ProbeResult) -> bool:
         self.results.append(result)
@@ -161,6 +163,7 @@ async def test_refusal_from_the_start_is_logged_with_reason(
     [
         (200, GOOD, ("x", "lora"), ProbeResult.READY),
         (200, GOOD, ("x",), ProbeResult.NOT_READY),
+        (200, b'{"data": [{"id": 3}, {"object": "model"}, {"id": "m"}]}', ("m",), ProbeResult.READY),
         (200, b'{"data": []}', ("m",), ProbeResult.NOT_READY),
         (200, b"not JSON", (), ProbeResult.READY),
         (200, b"not JSON", ("m",), ProbeResult.NOT_READY),
@@ -245,7 +248,7 @@ async def test_slow_handshake_is_a_connection(probing: Probing) -> None:
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     address = "{}:{}".format(*server.sockets[0].getsockname())
     dial = Dial(ssl.create_default_context(), "engine", ssl.create_default_context())
-    prober = Prober(probing._take, engine_tls=lambda _: dial)
+    prober = Prober(probing._take, EngineClient(lambda _: dial))
     try:
         joining = JOINING.model_copy(update={"probe_timeout_seconds": 0.2})
         prober.update({address: (Endpoint(address, "p"), joining)})
@@ -350,9 +353,10 @@ async def test_removed_endpoint_is_not_probed(engine: Engine, probing: Probing) 
 def test_names_of_one_model_have_one_root_and_no_parent(
     listed: list[dict[str, str]], own: tuple[str, ...]
 ) -> None:
-    body = json.dumps({"data": listed}).encode()
-    assert _own_names(body, ("m", "alias")) == own
-    assert _own_names(body, ("m",)) == _own_names(b"no list", ("m", "alias")) == ()
+    models = models_of(json.dumps({"data": listed}).encode())
+    assert models is not None
+    assert own_names(models, ("m", "alias")) == own
+    assert own_names(models, ("m",)) == own_names((), ("m", "alias")) == ()
 
 
 @pytest.mark.parametrize(

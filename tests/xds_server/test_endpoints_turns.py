@@ -27,6 +27,7 @@ from fleet.settings import (
 )
 from xds_server.endpoints import name_server
 from xds_server.endpoints.dns import MAX_PLACES, DnsSource
+from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.factory import SourceFactory
 from xds_server.endpoints.gate import ProbeResult
 from xds_server.endpoints.lookup import Reply, ReplyStatus
@@ -96,7 +97,7 @@ async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: li
             asker: Any = Scraper(SignalSettings(scrape_interval_seconds=3600.0), LimitSettings())
             asker.update(Membership((Pool("p", ENDPOINTS),)))
         else:
-            asker = Prober(lambda _, result: bool(results.append(result)))
+            asker = Prober(lambda _, result: bool(results.append(result)), EngineClient())
             asker.update({each.address: (each, JoiningSettings()) for each in ENDPOINTS})
         tasks = len(asyncio.all_tasks())
         await until(lambda: len(begun) >= len(ENDPOINTS))
@@ -124,7 +125,7 @@ async def test_updates_delay_no_first_request(kind: str, monkeypatch: pytest.Mon
         settings = SignalSettings.model_construct(scrape_interval_seconds=1e-6)
         poller: Any = Scraper(settings, LimitSettings())
     else:
-        poller = Prober(lambda *_: True)
+        poller = Prober(lambda *_: True, EngineClient())
 
     def update(endpoints: Sequence[Endpoint]) -> None:
         if kind == "scrapes":

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from bench.abuse import pages
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import FaultSettings, JoiningSettings, LimitSettings, SignalSettings
+from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.probe import Prober
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.place import place_of
@@ -214,7 +215,7 @@ async def test_probes_and_pages_of_a_sources_endpoints_are_screened(monkeypatch:
     endpoints = (*(replace(each, screened=True) for each in endpoints[:3]), *endpoints[3:])
     membership = Membership((Pool("p", endpoints),))
     signals, limits, registry = SignalSettings(), LimitSettings(), CollectorRegistry()
-    scraper, prober = Scraper(signals, limits), Prober(lambda *_: False)
+    scraper, prober = Scraper(signals, limits), Prober(lambda *_: False, EngineClient())
     board = GpuBoard(signals, FaultSettings(), registry)
     poller = DcgmPoller(board, signals, limits, registry)
     scraper.update(membership)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
-from fleet.endpoint import Membership, Pool
+from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.envoy_api.config.route.v3 import route_pb2
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
-from xds_server.endpoints.model_lists import MOST_LISTED, names_of
+from xds_server.endpoints.engine_client import EngineClient
+from xds_server.endpoints.model_lists import MOST_LISTED, ModelLists, names_of
 from xds_server.envoy.build import build_snapshot
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xds_server.snapshot.snapshot import Snapshot
 
 
@@ -31,7 +36,7 @@ def listing(*ids: Any) -> bytes:
         (listing(), ()),
         (listing("", "a\nb", "z" * 257), ()),
         (listing(*map(str, range(1000))), tuple(map(str, range(MOST_LISTED)))),
-        (listing(3), None),
+        (listing(3, "a"), ("a",)),
         (b"[]", None),
         (b"\xff", None),
         (b"[" * 100_000, None),
@@ -91,3 +96,32 @@ def test_tenants_never_see_the_warmth_of_others(tenants: dict[str, Any] | None, 
     names = {option.header.key for option in host.response_headers_to_add}
     assert {"x-warmroute-matched", "x-warmroute-reason", "x-warmroute-endpoint"} <= names or not shown
     assert shown or names == {"x-request-id", "x-warmroute-served", "x-warmroute-attempts"}
+
+
+async def test_requests_for_lists_have_their_pools_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-secret\n")
+    keys: list[str | None] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        keys.append(request.headers.get("Authorization"))
+        return web.Response(body=listing("ma", "lora"))
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    endpoint = Endpoint(
+        "{}:{}".format(*runner.addresses[0]), "a", ("ma",), api_key_file=str(tmp_path / "key")
+    )
+    changed = asyncio.Event()
+    lists = ModelLists(settings_of(("a", "b")), EngineClient(), changed.set)
+    members = Membership((Pool("a", (endpoint,)),))
+    try:
+        assert lists.joined(members) is members
+        async with asyncio.timeout(60):
+            await changed.wait()
+        assert lists.joined(members).pools[0].endpoints[0].listed == ("lora",)
+        assert lists.joined(members) is lists.joined(members)
+    finally:
+        await lists.close()
+        await runner.cleanup()
+    assert set(keys) == {"Bearer sk-secret"}

@@ -16,6 +16,7 @@ from fleet.errors import SettingsError
 from fleet.settings import JoiningSettings, SignalSettings, parse_settings
 from fleet.settings.membership import membership
 from testing.signals import loads_of
+from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.factory import SourceFactory
 from xds_server.endpoints.gate import ProbeResult
 from xds_server.endpoints.probe import Prober
@@ -105,7 +106,7 @@ async def test_probe_sends_the_pools_key(tmp_path: Path) -> None:
     requests: list[Any] = []
     async with serving({"/v1/models": b'{"data": [{"id": "m"}]}'}, requests) as address:
         results: list[ProbeResult] = []
-        prober = Prober(lambda _, result: bool(results.append(result)))
+        prober = Prober(lambda _, result: bool(results.append(result)), EngineClient())
         each = endpoint(f"models: [m], api_key_file: {tmp_path}/key", address)
         prober.update({address: (each, JoiningSettings())})
         async with asyncio.timeout(60):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Membership
+from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.factory import Key, RunningSource, SourceFactory, basis, keys, label
 from xds_server.endpoints.gate import Gate, ProbeResult, State
 from xds_server.endpoints.merge import merge
@@ -63,7 +64,7 @@ class EndpointKeeper:
         self._reach = Reach() if reach is None else reach
         self._clock = clock
         self._factory = factory or SourceFactory()
-        self._engine_tls = engine_tls
+        self._engines = EngineClient(engine_tls)
         self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
         self._readiness = Readiness()
@@ -81,7 +82,7 @@ class EndpointKeeper:
         self._synced = asyncio.Event()
         self._over_limit = 0
         self.on_change: Callable[[], None] = lambda: None
-        self._lists = ModelLists(settings, on_change=self._changed, engine_tls=engine_tls)
+        self._lists = ModelLists(settings, self._engines, self._changed)
 
     def restore(self, last_good: Membership) -> None:
         """Serve the last good state until sources have results; before `start` only."""
@@ -91,7 +92,7 @@ class EndpointKeeper:
     async def start(self) -> None:
         """Run the sources."""
         self._prober = Prober(
-            self._on_probe, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
+            self._on_probe, self._engines, page_bytes=self._settings.limits.metrics_page_bytes
         )
         self._reconcile(initial=True)
 

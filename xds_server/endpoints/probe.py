@@ -17,23 +17,21 @@ import random
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from fleet.service.turns import Turns
 from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import ProbeResult
-from xds_server.http1.client import Client, FetchError
-from xds_server.http1.keys import KeyFiles
+from xds_server.endpoints.model_list import MOST_LIST_BYTES, PATH, models_of
+from xds_server.http1.client import FetchError
 from xds_server.signals.scrape.engines import tables_of
-from xds_server.signals.scrape.places import at_own_host, at_own_port, usual_places
-from xds_server.tls.engine_tls import plaintext
+from xds_server.signals.scrape.places import at_own_port, usual_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
-    from xds_server.tls.engine_tls import EngineTls
+    from xds_server.endpoints.engine_client import EngineClient
+    from xds_server.endpoints.model_list import ListedModel
 
     OnProbe = Callable[[str, ProbeResult], bool]
     """Takes address and result; returns whether to go on probing."""
@@ -44,7 +42,6 @@ AT_ONCE: Final = 100
 """Probes in flight; the others wait, and their time-out begins after the wait."""
 _STARTS: Final = 16
 """Tasks that one pass of the loop starts."""
-_MAX_LIST_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
 _SERVER_ERROR: Final = 500
@@ -54,23 +51,7 @@ _SILENT: Final = frozenset((*_GUARDED, 404, 405, 501))
 """The server is up and shows nothing about its models: it wants a key, or has no such path."""
 _NETWORK: Final = "look at the address and the network"
 _NO_ENGINE: Final = "mend the address, or set pools.joining.probe for a server of another kind"
-_PATHS: Final = {"models": "/v1/models", "health": "/health"}
-
-
-class _Model(msgspec.Struct, gc=False):
-    id: str
-    # Values of other types do not make the list unreadable.
-    parent: Any = None
-    """Of a LoRA adapter: its base model."""
-    root: Any = None
-    max_model_len: Any = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-_decoder: Final = msgspec.json.Decoder(_Models)
+_PATHS: Final = {"models": PATH, "health": "/health"}
 
 
 class ProbeAnswer(NamedTuple):
@@ -88,13 +69,13 @@ class Prober:
     def __init__(
         self,
         on_probe: OnProbe,
+        engines: EngineClient,
         jitter: Callable[[], float] = random.random,
-        engine_tls: EngineTls = plaintext,
         page_bytes: int = LimitSettings().metrics_page_bytes,
     ) -> None:
         self._on_probe = on_probe
         self._page_bytes = page_bytes
-        self._engine_tls = engine_tls
+        self._engines = engines
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._turns = Turns(rest=1.0)
@@ -103,9 +84,6 @@ class Prober:
         """Targets without a task, by address."""
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[Any]] = set()
-        # Connections are not kept: an engine that comes up may still change its process.
-        self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
-        self._keys = KeyFiles()
         self.own_names: dict[str, tuple[str, ...]] = {}
         """Address to the settings' names of the engine's own model, by its newest list."""
         self.context_tokens: dict[str, int] = {}
@@ -168,9 +146,11 @@ class Prober:
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
     async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> ProbeAnswer:
-        url = self._url(endpoint, _PATHS[joining.probe])
+        url = self._engines.url(endpoint, _PATHS[joining.probe])
         try:
-            status, body = await self._get(endpoint, url, joining.probe_timeout_seconds)
+            status, body = await self._engines.get(
+                endpoint, url, joining.probe_timeout_seconds, MOST_LIST_BYTES
+            )
         except FetchError as error:
             return _unanswered(url, error)
         answered = f"GET {url} was answered {status}"
@@ -178,48 +158,30 @@ class Prober:
             return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
         if status != _OK:
             return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}; {_LOADING}")
-        if joining.probe == "models":
-            self._note_context(endpoint, body)
         if joining.probe == "health":
             return ProbeAnswer(ProbeResult.READY, answered)
-        self.own_names[endpoint.address] = _own_names(body, endpoint.models)
-        listed = _listed(body, endpoint, answered)
+        models = models_of(body)
+        self._note(endpoint, models or ())
+        listed = _listed(models, endpoint, answered)
         if listed.result is not ProbeResult.READY:
             return listed
-        url = self._url(endpoint, _PATHS["health"])
+        url = self._engines.url(endpoint, _PATHS["health"])
         try:
-            status, _ = await self._get(endpoint, url, joining.probe_timeout_seconds)
+            status, _ = await self._engines.get(endpoint, url, joining.probe_timeout_seconds, MOST_LIST_BYTES)
         except FetchError as error:
             return _unanswered(url, error)
         if status >= _SERVER_ERROR and status not in _SILENT:
             return ProbeAnswer(ProbeResult.NOT_READY, f"GET {url} was answered {status}; {_LOADING}")
         return listed
 
-    def _url(self, endpoint: Endpoint, path: str) -> str:
-        scheme = "http" if self._engine_tls(endpoint.pool) is None else "https"
-        return f"{scheme}://{endpoint.address}{path}"
-
-    async def _get(
-        self, endpoint: Endpoint, url: str, timeout_seconds: float, most_bytes: int = _MAX_LIST_BYTES
-    ) -> tuple[int, bytes]:
-        """Return status and body.
-
-        Raises:
-            FetchError: there is no whole answer.
-        """
-        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint, url) else None
-        key = await self._keys.key(endpoint.api_key_file) if at_own_host(endpoint, url) else ""
-        answer, body = await self._client.get(
-            url, timeout_seconds, most_bytes, dial, screened=endpoint.screened, key=key
-        )
-        return answer.status, body
-
-    def _note_context(self, endpoint: Endpoint, body: bytes) -> None:
-        tokens = _context_tokens(body, endpoint.models)
-        if tokens is None:
-            self.context_tokens.pop(endpoint.address, None)
+    def _note(self, endpoint: Endpoint, models: Iterable[ListedModel]) -> None:
+        self.own_names[endpoint.address] = own_names(models, endpoint.models)
+        served = (model for model in models if not endpoint.models or model.id in endpoint.models)
+        lengths = [tokens for model in served if (tokens := model.context_tokens) is not None]
+        if lengths:
+            self.context_tokens[endpoint.address] = max(lengths)
         else:
-            self.context_tokens[endpoint.address] = tokens
+            self.context_tokens.pop(endpoint.address, None)
 
     async def _silent(
         self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
@@ -244,7 +206,7 @@ class Prober:
         if judged[0] is ProbeResult.NOT_READY:
             for url, table in usual_places(endpoint, tables_of(endpoint.engine, endpoint.metric_names)):
                 with contextlib.suppress(FetchError):
-                    _, page = await self._get(endpoint, url, timeout_seconds, self._page_bytes)
+                    _, page = await self._engines.get(endpoint, url, timeout_seconds, self._page_bytes)
                     if table.marks_in(page):
                         return ProbeResult.SILENT, ""
         return judged
@@ -253,7 +215,9 @@ class Prober:
         own = at_own_port(endpoint, endpoint.metrics_url)
         subject = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
-            status, page = await self._get(endpoint, endpoint.metrics_url, timeout_seconds, self._page_bytes)
+            status, page = await self._engines.get(
+                endpoint, endpoint.metrics_url, timeout_seconds, self._page_bytes
+            )
         except FetchError as error:
             return ProbeResult.UNKNOWN, f"{subject} was not to be had ({error.detail})"
         if status != _OK:
@@ -293,37 +257,23 @@ def _unanswered(url: str, error: FetchError) -> ProbeAnswer:
     return ProbeAnswer(ProbeResult.UNKNOWN, f"GET {url}: no whole answer ({error.detail})")
 
 
-def _own_names(body: bytes, models: tuple[str, ...]) -> tuple[str, ...]:
+def own_names(listed: Iterable[ListedModel], models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of one model: what is listed with the first one's root, and with no parent."""
     if len(models) == 1:
         return ()
-    try:
-        roots = {model.id: model.root for model in _decoder.decode(body).data if model.parent is None}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ()
+    roots = {model.id: model.root for model in listed if model.parent is None}
     names = [name for name in models if name in roots]
     return tuple(name for name in names if roots[name] == roots[names[0]])
 
 
-def _context_tokens(body: bytes, models: tuple[str, ...]) -> int | None:
-    """Return the longest context of the listed models that the endpoint serves; None: unknown."""
-    try:
-        listed = _decoder.decode(body).data
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    lengths = [model.max_model_len for model in listed if not models or model.id in models]
-    return max((each for each in lengths if type(each) is int and each > 0), default=None)
-
-
-def _listed(body: bytes, endpoint: Endpoint, answered: str) -> ProbeAnswer:
+def _listed(listed: list[ListedModel] | None, endpoint: Endpoint, answered: str) -> ProbeAnswer:
     if not endpoint.models:
         return ProbeAnswer(ProbeResult.READY, answered)
-    try:
-        listed = [model.id for model in _decoder.decode(body).data]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    if listed is None:
         return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}, and that is no list of models; {_NO_ENGINE}")
-    if not set(listed).isdisjoint(endpoint.models):
+    names = [model.id for model in listed]
+    if not set(names).isdisjoint(endpoint.models):
         return ProbeAnswer(ProbeResult.READY, answered)
-    ours, theirs = (", ".join(ascii(name[:100]) for name in names[:3]) for names in (endpoint.models, listed))
+    ours, theirs = (", ".join(ascii(name[:100]) for name in some[:3]) for some in (endpoint.models, names))
     text = f"{answered}, and lists no model of {ours}; mend pools.models or the address"
     return ProbeAnswer(ProbeResult.NOT_READY, text, f"; it lists {theirs or 'none'}")
