@@ -223,7 +223,7 @@ async def test_restored_endpoint_shows_its_context_by_one_probe(keep: Keep) -> N
         await kept.until(lambda: kept.keeper.context_tokens() == {address: 8192})
         kept.report("/x", address)
         await asyncio.sleep(0.05)
-        assert paths == ["/v1/models", "/health"]
+        assert paths.count("/v1/models") == 1
     finally:
         await runner.cleanup()
 
