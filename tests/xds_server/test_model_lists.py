@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +13,14 @@ from aiohttp import web
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.models import MOST_NAMES
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
 from xds_server.endpoints.engine_client import EngineClient
 from xds_server.endpoints.model_lists import MOST_LISTED, ModelLists, names_of
 from xds_server.envoy.build import build_snapshot
+from xds_server.envoy.models import MOST_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,12 +50,19 @@ def test_names_that_count(body: bytes, names: tuple[str, ...] | None) -> None:
 
 
 def snapshot_of(
-    listed: tuple[str, ...] = (), pools: tuple[str, ...] = ("a", "b"), **sections: Any
+    listed: tuple[str, ...] = (), pools: tuple[str, ...] = ("a", "b"), last: str = "", **sections: Any
 ) -> Snapshot:
+    """All engines list these models, or those of the `last` pool alone."""
     settings = settings_of(pools, **sections)
     members = membership(settings)
     changed = tuple(
-        Pool(pool.name, tuple(dataclasses.replace(end, listed=listed) for end in pool.endpoints))
+        Pool(
+            pool.name,
+            tuple(
+                dataclasses.replace(end, listed=listed if last in ("", pool.name) else ())
+                for end in pool.endpoints
+            ),
+        )
         for pool in members.pools
     )
     return build_snapshot(settings, Membership(changed), {}, frozenset())
@@ -81,6 +91,25 @@ def test_listed_names_change_routes_only_where_pools_compete() -> None:
 def test_routes_grow_with_pools_not_with_names() -> None:
     few, many = (len(host_of(snapshot_of(names)).routes) for names in ((), tuple(map(str, range(200)))))
     assert few == many
+
+
+def test_longest_list_of_models_is_within_what_envoy_takes() -> None:
+    config = host_of(snapshot_of(tuple(f"{n}" + "\u00e9" * 250 for n in range(MOST_NAMES))))
+    (answer,) = (route.direct_response for route in config.routes if route.name == "models")
+    assert len(answer.body.inline_string) <= MOST_ANSWER_BYTES
+    names = [model["id"] for model in json.loads(answer.body.inline_string)["data"]]
+    assert names[0] == "ma"
+    assert len(names) > 100
+
+
+def test_conditions_are_made_once_for_all_routes() -> None:
+    """Each name in each route of a pool, one by one, took minutes of the loop."""
+    times = []
+    for count in (10, 1000):
+        began = time.process_time()
+        snapshot_of(tuple(f"lora/{n}" for n in range(count)), last="b")
+        times.append(time.process_time() - began)
+    assert times[1] < 10 * times[0]
 
 
 def test_routes_of_one_pool_have_no_condition() -> None:

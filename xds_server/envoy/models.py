@@ -8,6 +8,8 @@ that key, and those of the default pool come last, without a condition.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -33,20 +35,21 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.type.matcher.v3 import (
     MetadataMatcher,
     MetadataMatcherPathSegment,
-    OrMatcher,
     RegexMatchAndSubstitute,
     RegexMatcher,
     StringMatcher,
     ValueMatcher,
 )
 
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.type.matcher.v3 import metadata_pb2
 from fleet.models import has_aliases
 from fleet.names import LEADING_FILTER, METADATA_LENGTH, METADATA_NAMESPACE, METADATA_POOL, POOL_MARK
 from xds_server.envoy.extension import metadata, overwriting, packed
 from xds_server.envoy.upgrades import untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from fleet.models import ModelTable
     from fleet.settings import ListenerSettings, Settings
@@ -97,47 +100,75 @@ def length_filters(listener: ListenerSettings, settings: Settings) -> list[HttpF
 
 def marked(route: Route, pool: str) -> Route:
     """Return a twin of a route: for requests whose pool ext_proc has chosen by a leading part."""
-    mark = ValueMatcher(string_match=StringMatcher(exact=f"{POOL_MARK}{pool}"))
-    return _matching(Route.parse(bytes(route)), mark, LEADING_FILTER, METADATA_NAMESPACE, METADATA_POOL)
+    twin = Route.parse(bytes(route))
+    assert twin.match is not None
+    twin.match.dynamic_metadata = [
+        MetadataMatcher(
+            filter=LEADING_FILTER,
+            path=[MetadataMatcherPathSegment(key=key) for key in (METADATA_NAMESPACE, METADATA_POOL)],
+            value=ValueMatcher(string_match=StringMatcher(exact=f"{POOL_MARK}{pool}")),
+        )
+    ]
+    return twin
 
 
-def limited_to(route: Route, pool: str, table: ModelTable) -> Route:
-    """Let a route match only requests for the models of a pool."""
-    mark, *names = [ValueMatcher(string_match=match) for match in _spellings(pool, table)]
-    # Envoy refuses an alternative without another one, as of a pool whose models are unknown yet.
-    value = ValueMatcher(or_match=OrMatcher(value_matchers=[mark, *names])) if names else mark
-    return _matching(route, value, METADATA_NAMESPACE, METADATA_POOL)
+def limited(config: bytes, first: int, routes: Mapping[str, int], table: ModelTable) -> bytes:
+    """Let routes match only requests for the models of their pool.
+
+    `routes` has their number for each pool; they follow one another from number `first` on. A matcher is as
+    long as all names, so it is made once, and copied by protobuf's own runtime.
+    """
+    made = route_pb2.RouteConfiguration.FromString(config)
+    left = iter(made.virtual_hosts[0].routes[first:])
+    names = sorted(table.places)
+    for pool, number in routes.items():
+        values = [{"string_match": each} for each in _spellings(pool, table, names)]
+        matcher = metadata_pb2.MetadataMatcher(
+            filter=METADATA_NAMESPACE,
+            path=[{"key": METADATA_POOL}],
+            # Envoy refuses an alternative without another one, as of a pool whose models are unknown yet.
+            value={"or_match": {"value_matchers": values}} if len(values) > 1 else values[0],
+        )
+        for route in islice(left, number):
+            route.match.dynamic_metadata.append(matcher)
+    return made.SerializeToString(deterministic=True)
 
 
-def _matching(route: Route, value: ValueMatcher, name: str, *keys: str) -> Route:
-    assert route.match is not None
-    path = [MetadataMatcherPathSegment(key=key) for key in keys]
-    route.match.dynamic_metadata = [MetadataMatcher(filter=name, path=path, value=value)]
-    return route
+def _spellings(pool: str, table: ModelTable, names: list[str]) -> Iterator[dict[str, str]]:
+    """Yield matchers of the pool's mark, and of its names as headers, paths and queries spell them.
 
-
-def _spellings(pool: str, table: ModelTable) -> Iterator[StringMatcher]:
-    """Yield the pool's mark, and its names as headers, paths and queries spell them."""
-    yield StringMatcher(exact=f"{POOL_MARK}{pool}")
+    `names` are those of all pools, in order.
+    """
+    yield {"exact": f"{POOL_MARK}{pool}"}
     for name in table.names[pool]:
+        # Triton and Azure name an action behind the model, if that does not make the name of another one.
+        ends = [end for end in "/:" if not _leads(f"{name}{end}", names)]
         for spelt in dict.fromkeys(
             (name, quote(name, safe=""), quote(name, safe=":"), quote(name, safe="/"))
         ):
-            yield StringMatcher(exact=spelt)
-            # Triton and Azure name an action behind the model, if that does not make the name of another one.
-            for end in "/:":
-                if not any(other.startswith(f"{name}{end}") for other in table.places):
-                    yield StringMatcher(prefix=f"{spelt}{end}")
+            yield {"exact": spelt}
+            yield from ({"prefix": f"{spelt}{end}"} for end in ends)
+
+
+def _leads(prefix: str, names: list[str]) -> bool:
+    at = bisect_left(names, prefix)
+    return at < len(names) and names[at].startswith(prefix)
 
 
 def list_route(table: ModelTable) -> list[Route]:
-    """The answer to GET /v1/models: all names. Without any, the default pool answers."""
+    """The answer to GET /v1/models: all names, up to `MOST_ANSWER_BYTES`: Envoy rejects a longer answer.
+
+    Without any, the default pool answers.
+    """
     if len(table.pools) == 1 or not table.places:
         return []
-    entries = [
-        {"id": name, "object": "model", "created": 0, "owned_by": place.pool}
-        for name, place in table.places.items()
-    ]
+    answer, end = '{"object": "list", "data": [', "]}"
+    for number, (name, place) in enumerate(table.places.items()):
+        entry = {"id": name, "object": "model", "created": 0, "owned_by": place.pool}
+        more = (", " if number else "") + json.dumps(entry)
+        if len(answer) + len(more) + len(end) > MOST_ANSWER_BYTES:
+            break
+        answer += more
     return [
         Route(
             name="models",
@@ -147,7 +178,7 @@ def list_route(table: ModelTable) -> list[Route]:
             ),
             direct_response=DirectResponseAction(
                 status=200,
-                body=DataSource(inline_string=json.dumps({"object": "list", "data": entries})),
+                body=DataSource(inline_string=answer + end),
             ),
             response_headers_to_add=[overwriting("content-type", "application/json")],
             typed_per_filter_config=untouched(),

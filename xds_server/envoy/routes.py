@@ -7,6 +7,7 @@ requests (nothing). What ext_proc does not read goes by weights (docs/decisions/
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.route.v3 import (
@@ -71,53 +72,49 @@ def routes(
     `protocols` says which requests of pools that speak HTTP/2 go by HTTP/1.1, `tables` has the models of
     listeners that choose by them.
     """
-    made = [
-        _route_configuration(listener, settings, protocols, tables.get(listener.name))
+    return [
+        Resource.of(
+            listener.name,
+            TYPE_ROUTE,
+            _route_configuration(listener, settings, protocols, tables.get(listener.name)),
+        )
         for listener in settings.listeners
     ]
-    return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
 def _route_configuration(
     listener: ListenerSettings, settings: Settings, protocols: ProtocolChoice, table: ModelTable | None
-) -> RouteConfiguration:
+) -> bytes:
+    pools = {pool.name: pool for pool in settings.pools}
+    # The default pool's come last, for all models that have no other pool.
+    others = () if table is None else listener.pools[1:]
+    by_pool = {name: _routes(listener, pools[name], settings, protocols) for name in (*others, listener.pool)}
+    first = closed_routes(listener)
+    if table is not None:
+        first += models.list_route(table)
+    if others:
+        leading_routes = ((name, route) for name, of_pool in by_pool.items() for route in of_pool)
+        first += [models.marked(route, name) for name, route in leading_routes if route.name == LEADING_ROUTE]
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=[*closed_routes(listener), *_by_pool(listener, settings, protocols, table)],
+        routes=[*first, *chain.from_iterable(by_pool.values())],
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
         response_headers_to_add=[_REQUEST_ID, *_decision(listener, settings)],
     )
-    return RouteConfiguration(
-        name=listener.name,
-        virtual_hosts=[host],
-        max_direct_response_body_size_bytes=None if table is None else models.MOST_ANSWER_BYTES,
+    config = bytes(
+        RouteConfiguration(
+            name=listener.name,
+            virtual_hosts=[host],
+            max_direct_response_body_size_bytes=None if table is None else models.MOST_ANSWER_BYTES,
+        )
     )
-
-
-def _by_pool(
-    listener: ListenerSettings, settings: Settings, protocols: ProtocolChoice, table: ModelTable | None
-) -> list[Route]:
-    """The routes of each pool, the default pool's last."""
-    pools = {pool.name: pool for pool in settings.pools}
-    by_pool = {name: _routes(listener, pools[name], settings, protocols) for name in listener.pools}
-    default = by_pool.pop(listener.pool)
-    if table is None:
-        return default
-    made = models.list_route(table)
-    if by_pool:
-        made += [
-            models.marked(route, name)
-            for name, of_pool in {listener.pool: default, **by_pool}.items()
-            for route in of_pool
-            if route.name == LEADING_ROUTE
-        ]
-    for name, of_pool in by_pool.items():
-        made += [models.limited_to(route, name, table) for route in of_pool]
-    return [*made, *default]
+    if table is None or not others:
+        return config
+    return models.limited(config, len(first), {name: len(by_pool[name]) for name in others}, table)
 
 
 def _routes(
