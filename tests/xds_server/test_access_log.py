@@ -19,6 +19,7 @@ from fleet.names import (
     LEADING_FILTER,
     LEADING_ROUTE,
     METADATA_NAMESPACE,
+    METADATA_POOL,
     SESSION_TAG,
     WEBSOCKET_ROUTE,
 )
@@ -418,6 +419,7 @@ async def test_access_log_of_another_name_is_logged(taken: Any, caplog: pytest.L
     assert "'theirs'" in caplog.text
 
 
+@pytest.mark.parametrize("chooses", [False, True])
 @pytest.mark.parametrize(
     ("route", "pick", "cause"),
     [
@@ -430,14 +432,17 @@ async def test_access_log_of_another_name_is_logged(taken: Any, caplog: pytest.L
         ("of another", "", ""),
     ],
 )
-def test_a_route_tells_why_there_is_no_decision(route: str, pick: str, cause: str) -> None:
-    """The pick of a leading part is in the metadata of its filter."""
+def test_a_route_tells_why_there_is_no_decision(route: str, pick: str, cause: str, *, chooses: bool) -> None:
+    """The pick of a leading part is in the metadata of its filter, and Envoy's own choice in ours."""
     made = entry()
     made.common_properties.route_name = route
+    made.common_properties.metadata.filter_metadata[METADATA_NAMESPACE].update(
+        {METADATA_POOL: "m"} if chooses else {}
+    )
     if pick:
         deeper = {DESTINATION_NAMESPACE: {DESTINATION_KEY: pick}, METADATA_NAMESPACE: {"reason": "warm"}}
         made.common_properties.metadata.filter_metadata[LEADING_FILTER].update(deeper)
     finished = finished_of(made)
     assert finished is not None
     assert (finished.picked, finished.unseen) == (pick, cause)
-    assert dict(finished.metadata) == ({"reason": "warm"} if pick else {})
+    assert finished.metadata.get("reason") == ("warm" if pick else None)

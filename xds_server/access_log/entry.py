@@ -14,6 +14,7 @@ from fleet.names import (
     LEADING_FILTER,
     LEADING_ROUTE,
     METADATA_NAMESPACE,
+    METADATA_POOL,
     SESSION_TAG,
     UNSEEN_ROUTES,
     WEBSOCKET_ROUTE,
@@ -127,18 +128,21 @@ def _flags(flags: Any) -> Iterator[str]:
 
 
 def _fields(filters: Any, namespace: str) -> Any:
-    """Return a namespace's fields; those of a leading part's pick are one level deeper."""
-    if namespace in filters:
-        return filters[namespace].fields
+    """Return a namespace's fields; those of a leading part's pick are one level deeper.
+
+    These come first: where a listener chooses by the model, Envoy's own filter writes to our namespace too.
+    """
     if LEADING_FILTER in filters and namespace in (nested := filters[LEADING_FILTER].fields):
         return nested[namespace].struct_value.fields
-    return {}
+    return filters[namespace].fields if namespace in filters else {}
 
 
 def _unseen(route: str, filters: Any) -> str:
     """Return why ext_proc has not decided; empty: it has, or nothing tells."""
     if route in (JSON_ROUTE, LEADING_ROUTE):
-        return "" if _fields(filters, METADATA_NAMESPACE) else UNANSWERED
+        # Envoy may have written the pool's key, by the model in a header or path.
+        written = _fields(filters, METADATA_NAMESPACE).keys() - {METADATA_POOL}
+        return "" if written else UNANSWERED
     return UNSEEN_ROUTES.get(route, "")
 
 
