@@ -156,8 +156,10 @@ class PlacementLog:
 
     def since(self, total: int) -> list[Placement]:
         """Return at most `PLACED_AT_ONCE` stored placements after the first `total`."""
-        begin = max(0, len(self._newest) - (self.total - total))
-        return list(islice(self._newest, begin, begin + PLACED_AT_ONCE))
+        newer = min(self.total - total, len(self._newest))
+        # From behind: a worker usually lacks few, and a deque is slow in its middle.
+        some = list(islice(reversed(self._newest), max(0, newer - PLACED_AT_ONCE), newer))
+        return some[::-1]
 
 
 class WorkerStream:
