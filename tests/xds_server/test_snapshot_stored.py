@@ -32,7 +32,7 @@ def routed(settings: Settings) -> list[Any]:
 def test_without_stored_names_no_answer_is_copied() -> None:
     on, off = made(), made(stored_names=0)
     copied = [route for route in routed(on) if STORED_FILTER in route.typed_per_filter_config]
-    assert [route.name for route in copied] == ["json", "json-leading", "content-type", "other"]
+    assert [route.name for route in copied] == ["json", "json-leading", "content-type"]
     assert all(route.match.WhichOneof("path_specifier") == "safe_regex" for route in copied)
     assert STORED_FILTER.encode() in listeners(on)[0].body.value
     assert not any(STORED_FILTER in route.typed_per_filter_config for route in routed(off))

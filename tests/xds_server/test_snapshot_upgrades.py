@@ -40,7 +40,7 @@ def routed(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> lis
 
 ORDINARY = (
     "upgrade", "stored", "json", "json", "json-leading", "json-leading", "content-type", "content-type",
-    "other", "other",
+    "other",
 )  # fmt: skip
 """The first of two is for requests whose answer may name what an engine stores."""
 

@@ -144,9 +144,9 @@ def _routes(
                 _route(JSON_ROUTE, [*is_json, ordinary], action, {}),
                 _leading(_route(LEADING_ROUTE, is_json, action, untouched), listener, settings),
                 _unseen(_route("content-type", is_json[:1], action, untouched), listener),
-                _unseen(_route("other", [], action, untouched), listener),
             ],
         ),
+        _unseen(_route("other", [], action, untouched), listener),
     ]
 
 
