@@ -186,6 +186,17 @@ async def test_key_files_are_read_again(tmp_path: Path, caplog: pytest.LogCaptur
     assert "X-Admin" not in caplog.text
 
 
+async def test_first_requests_wait_for_their_key(tmp_path: Path) -> None:
+    """Otherwise all but one of a pool's engines would refuse their first probe."""
+    files, path = KeyFiles(), tmp_path / "key"
+    path.write_text("one")
+    first = asyncio.create_task(files.key(str(path)))
+    second = asyncio.create_task(files.key(str(path)))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == "one"
+
+
 NAMES = """metric_names: {queue_depth: 'my_requests{state="waiting"}',
  running: 'my_requests{state="running"}', memory_used_ratio: cache,
  prompt_tokens_total: in_total, generation_tokens_total: out_total,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,27 +28,32 @@ class KeyFiles:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._keys: dict[str, tuple[float, str]] = {}
-        """By file: when it was read, and its key."""
+        self._keys: dict[str, str] = {}
+        self._looked_at: dict[str, float] = {}
+        self._looks: dict[str, asyncio.Task[None]] = {}
         self._troubles: dict[str, str] = {}
 
     async def key(self, file: str) -> str:
         """Return the key in a file; empty without a file, or without a key that can be sent."""
         if not file:
             return ""
-        read_at, key = self._keys.get(file, (float("-inf"), ""))
         now = self._clock()
-        if now - read_at < LOOK_SECONDS:
-            return key
-        # The others go on with the key from before meanwhile.
-        self._keys[file] = now, key
+        looks = now - self._looked_at.get(file, -inf) >= LOOK_SECONDS
+        if looks:
+            self._looked_at[file] = now
+            self._looks[file] = asyncio.create_task(self._look(file), name=f"key in {file}")
+        # The others go on with the key from before meanwhile; without any, engines would refuse them.
+        if looks or file not in self._keys:
+            await asyncio.shield(self._looks[file])
+        return self._keys[file]
+
+    async def _look(self, file: str) -> None:
         key, trouble = await asyncio.to_thread(_read, Path(file))
         if trouble and self._troubles.get(file) != trouble:
             text = "%s: requests to engines carry no key: %s; allowed: one line of at most %d characters"
             _log.warning(text, file, trouble, _MAX_BYTES)
         self._troubles[file] = trouble
-        self._keys[file] = now, key
-        return key
+        self._keys[file] = key
 
 
 def _read(path: Path) -> tuple[str, str]:
