@@ -205,22 +205,23 @@ async def test_last_good_state_is_served_until_first_results(keep: Keep) -> None
     assert kept.listed == [B]
 
 
-async def test_restored_endpoint_shows_its_context_by_one_probe(keep: Keep) -> None:
+async def test_restored_endpoint_shows_its_list_by_one_probe(keep: Keep) -> None:
     paths: list[str] = []
 
     async def models(request: web.BaseRequest) -> web.StreamResponse:
         paths.append(request.path)
-        return web.json_response({"data": [{"id": "m", "max_model_len": 8192}]})
+        return web.json_response({"data": [{"id": "m", "max_model_len": 8192}, {"id": "n"}]})
 
     runner = web.ServerRunner(web.Server(models), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     address = "{}:{}".format(*runner.addresses[0])
-    good = Membership((Pool("p", (Endpoint(address, "p"),)),))
+    good = Membership((Pool("p", (Endpoint(address, "p", ("m", "n")),)),))
     try:
         kept = await keep(settings(discovery=FILE, joining="{probe_interval_seconds: 0.01}"), last_good=good)
         assert kept.listed == [address]
         await kept.until(lambda: kept.keeper.context_tokens() == {address: 8192})
+        await kept.until(lambda: kept.keeper.membership().endpoints[0].own_names == ("m", "n"))
         kept.report("/x", address)
         await asyncio.sleep(0.05)
         assert paths.count("/v1/models") == 1

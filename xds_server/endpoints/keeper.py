@@ -369,7 +369,9 @@ class EndpointKeeper:
 
     def _on_probe(self, address: str, result: ProbeResult) -> bool:
         now = self._clock()
-        self._unlisted.discard(address)
+        if address in self._unlisted:
+            self._unlisted.discard(address)
+            self._stale = True  # The list may have names of one model.
         if self._gate.is_probing(address):
             if result in {ProbeResult.READY, ProbeResult.SILENT}:
                 self._readiness.passed(address)
@@ -381,6 +383,7 @@ class EndpointKeeper:
             return self._gate.is_probing(address)
         self._reach.probed(address, now, connected=result is not ProbeResult.NO_CONNECTION)
         if self._readiness.record(address, result, now):
+            self._stale = True  # It may have restarted, with another list.
             self.on_change()
         return address in self._readiness.suspects()
 
