@@ -24,7 +24,7 @@ from xds_server.endpoints.source import SourceMetrics
 from xds_server.http1 import keys
 from xds_server.http1.keys import KeyFiles
 from xds_server.signals.scrape.engines import ENGINES, reader_of
-from xds_server.signals.scrape.places import usual_places
+from xds_server.signals.scrape.places import takes_key, usual_places
 from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
@@ -184,6 +184,15 @@ async def test_key_files_are_read_again(tmp_path: Path, caplog: pytest.LogCaptur
     assert await files.key(str(path)) == "", "it would end the header"
     assert len(caplog.records) == 2
     assert "X-Admin" not in caplog.text
+
+
+def test_keys_stay_at_ports_that_the_settings_name() -> None:
+    own, paged = endpoint("models: []"), endpoint("metrics: {port: 8002}")
+    assert takes_key(own, "http://10.0.0.1:8000/v1/metrics")
+    assert not takes_key(own, "http://10.0.0.1:8002/metrics")
+    assert takes_key(paged, "http://10.0.0.1:8002/metrics")
+    assert not takes_key(paged, "http://10.0.0.2:8002/metrics")
+    assert not takes_key(paged, "http://user:word@10.0.0.1:8002/metrics")
 
 
 async def test_first_requests_wait_for_their_key(tmp_path: Path) -> None:

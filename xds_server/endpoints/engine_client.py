@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xds_server.http1.client import Client
 from xds_server.http1.keys import KeyFiles
-from xds_server.signals.scrape.places import at_own_host, at_own_port
+from xds_server.signals.scrape.places import at_own_port, takes_key
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ class EngineClient:
     ) -> tuple[int, bytes]:
         """Return status and body, which is empty unless the status is 200.
 
-        The TLS is for the engine's own port, the key for its own host.
+        The TLS is for the engine's own port; for the key see `takes_key`.
 
         Raises:
             FetchError: there is no whole answer.
         """
         dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint, url) else None
-        key = await self._keys.key(endpoint.api_key_file) if at_own_host(endpoint, url) else ""
+        key = await self._keys.key(endpoint.api_key_file) if takes_key(endpoint, url) else ""
         answer, body = await self._client.get(
             url, timeout_seconds, most_bytes, dial, screened=endpoint.screened, key=key
         )

@@ -49,9 +49,18 @@ def at_own_port(endpoint: Endpoint, url: str) -> bool:
     return (place.host, place.port) == (endpoint.host, endpoint.port)
 
 
-def at_own_host(endpoint: Endpoint, url: str) -> bool:
-    """Whether a page is on the engine's own host, and its URL has no user's name and password of its own."""
+def takes_key(endpoint: Endpoint, url: str) -> bool:
+    """Whether a request may carry the key of an engine's API.
+
+    It may on the engine's own host, at its own port and at that of its page in the settings, and if the URL
+    has no user's name and password of its own. Another port, where a page is looked for, may be a stranger's.
+    """
     try:
-        return place_of(url).host == endpoint.host and "@" not in url.partition("://")[2].partition("/")[0]
+        place, page = place_of(url), place_of(endpoint.metrics_url or url)
     except ValueError:
         return False
+    return (
+        place.host == endpoint.host
+        and place.port in (endpoint.port, page.port)
+        and "@" not in url.partition("://")[2].partition("/")[0]
+    )

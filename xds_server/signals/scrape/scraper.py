@@ -27,7 +27,7 @@ from xds_server.signals.scrape.aside import Aside, Cost
 from xds_server.signals.scrape.engines import reader_of, tables_of
 from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.signals.scrape.page import PageError
-from xds_server.signals.scrape.places import at_own_host, at_own_port, usual_places
+from xds_server.signals.scrape.places import at_own_port, takes_key, usual_places
 from xds_server.signals.scrape.reader import kind_of
 from xds_server.tls.engine_tls import plaintext
 
@@ -360,7 +360,7 @@ class Scraper:
         endpoint = target.endpoint
         # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
         dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint, url) else None
-        key = await self._keys.key(endpoint.api_key_file) if at_own_host(endpoint, url) else ""
+        key = await self._keys.key(endpoint.api_key_file) if takes_key(endpoint, url) else ""
         return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened, key=key)
 
     def _succeeded(self, target: _Target, numbers: Mapping[str, float], now: float) -> bool:
