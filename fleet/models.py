@@ -7,6 +7,7 @@ has it.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -64,6 +65,8 @@ def has_aliases(listener: ListenerSettings, settings: Settings) -> bool:
 
 
 _NONE: Final[Mapping[str, ModelTable]] = {}
+_newest: Final[deque[Mapping[str, ModelTable]]] = deque(maxlen=2)
+"""Equal tables are one object: routes are made again only when names change, not with each endpoint."""
 
 
 @cached_by_identity
@@ -74,10 +77,15 @@ def tables(settings: Settings, membership: Membership) -> Mapping[str, ModelTabl
         return _NONE  # Always the same, so that what depends on it is not built again.
     by_name = {pool.name: pool for pool in settings.pools}
     members = {pool.name: pool for pool in membership.pools}
-    return {
+    made = {
         listener.name: _table(listener, [(by_name[name], members.get(name)) for name in listener.pools])
         for listener in choosing
     }
+    for earlier in _newest:
+        if earlier == made:
+            return earlier
+    _newest.append(made)
+    return made
 
 
 def _table(listener: ListenerSettings, pools: list[tuple[PoolSettings, Pool | None]]) -> ModelTable:

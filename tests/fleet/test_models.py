@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.codec import decode_membership, encode_membership
-from fleet.endpoint import Membership, Pool
+from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import SettingsError
 from fleet.models import ModelTable, chooses, tables
 from fleet.settings import Settings, parse_settings
@@ -120,3 +120,14 @@ def test_only_listed_paths_can_be_opened() -> None:
         settings_of({}, open_paths=["/v1/models"])
     with pytest.raises(SettingsError, match="did you mean /sleep"):
         settings_of({}, open_paths=["/slep"])
+
+
+def test_endpoints_without_new_names_leave_the_tables() -> None:
+    settings = settings_of({"models": ["m"]}, {"models": ["n"]})
+
+    def made(*endpoints: Endpoint) -> object:
+        return tables(settings, Membership((Pool("a", endpoints),)))
+
+    one, two = (Endpoint(f"10.0.0.{n}:80", "a", ("m",)) for n in (1, 2))
+    assert made(one) is made(one, two)
+    assert made(one) is not made(dataclasses.replace(one, listed=("x",)))
