@@ -108,4 +108,7 @@ def _text(raw: msgspec.Raw) -> str:
     view = memoryview(raw)
     if not view or view[0] != QUOTE or len(view) > MAX_NAME_BYTES + 2:
         return ""
-    return msgspec.json.decode(raw, type=str)
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""  # Its bytes are no UTF-8: raw values are not looked into before.

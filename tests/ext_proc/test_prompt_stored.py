@@ -126,3 +126,7 @@ def test_an_answer_may_come_in_pieces_and_compressed() -> None:
 )
 def test_answers_without_a_name_end_the_look(head: AnswerHead) -> None:
     assert (head.name, head.done) == ("", True)
+
+
+def test_name_of_broken_bytes_is_none() -> None:
+    assert name_in_answer(b'{"id": "resp_\xff1"}') == ""
