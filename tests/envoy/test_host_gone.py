@@ -1,15 +1,17 @@
-"""An engine's host that vanishes: no FIN, no RST. It has a network namespace of its own."""
+"""Hosts that vanish, without FIN or RST, in a network namespace of their own; and engines that only pause."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import aiohttp
@@ -32,11 +34,9 @@ LIMIT_SECONDS = 60
 ENGINE = """
 import asyncio
 async def serve(reader, writer):
-    while head := await reader.readuntil(b"\\r\\n\\r\\n"):
-        writer.write(b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n5\\r\\nfirst\\r\\n")
-        if b"GET /short" not in head:
-            await asyncio.sleep(3600)
-        writer.write(b"0\\r\\n\\r\\n")
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n5\\r\\nfirst\\r\\n")
+    await asyncio.sleep(3600)
 async def main():
     server = await asyncio.start_server(serve, "%s", %d)
     print("ready", flush=True)
@@ -73,7 +73,7 @@ def away() -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def engine_in(namespace: str) -> AsyncIterator[None]:
-    """An engine that sends one token and computes for an hour, but for `GET /short`."""
+    """An engine that sends one token and computes for an hour."""
     program = ENGINE % (THERE, PORT)
     process = await asyncio.create_subprocess_exec(
         "ip", "netns", "exec", namespace, sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
@@ -119,18 +119,42 @@ async def test_streams_of_a_vanished_host_end(tmp_path: Path, away: str) -> None
         response.close()
 
 
+READER = """
+import asyncio, sys
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    await reader.readexactly(int(sys.argv[1]))
+    writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-length: 4\\r\\n\\r\\nread")
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
 @pytest.mark.usefixtures("soon")
-async def test_requests_sent_to_a_vanished_host_end(tmp_path: Path, away: str) -> None:
-    """Nothing acknowledges the request, and until then TCP sends no probe: it repeats for 15 minutes."""
-    pools = {"chat": ("http1", [f"{THERE}:{PORT}"])}
-    of_pools: dict[str, Any] = {"retries": 0, "idle_timeout_seconds": 3600.0}
-    async with engine_in(away), site(tmp_path, pools, **of_pools) as world, asyncio.timeout(LIMIT_SECONDS):
-        url = f"http://{world.addresses['chat']}/short"
-        async with world.client.get(url) as response:
-            assert await response.read() == b"first"
-        ip("-n", away, "link", "set", "wr-there", "down")
-        async with world.client.get(url) as response:
-            assert response.status == 503
+async def test_a_paused_engine_loses_no_large_body(tmp_path: Path) -> None:
+    """Its kernel answers and its window is full, for longer than the probes of a host take."""
+    body = b"x" * 30_000_000
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, str(len(body)), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        engine = f"127.0.0.1:{int(await process.stdout.readline())}"
+        pools = {"chat": ("http1", [engine])}
+        async with site(tmp_path, pools, retries=0) as world, asyncio.timeout(LIMIT_SECONDS):
+            process.send_signal(signal.SIGSTOP)
+            url = f"http://{world.addresses['chat']}/v1/files"
+            sending = asyncio.create_task(world.client.post(url, data=io.BytesIO(body)))
+            await asyncio.wait([sending], timeout=3 * (AFTER + INTERVAL * PROBES))
+            process.send_signal(signal.SIGCONT)
+            async with await sending as response:
+                assert (response.status, await response.read()) == (200, b"read")
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def keepalive_seconds(port: int) -> list[float]:

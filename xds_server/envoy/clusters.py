@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.cluster.v3 import (
@@ -19,10 +17,8 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
     UpstreamConnectionOptions,
 )
 from envoy_data_plane.envoy.config.core.v3 import (
-    BindConfig,
     HealthCheck,
     HealthCheckGrpcHealthCheck,
-    SocketOption,
     TcpKeepalive,
 )
 from envoy_data_plane.envoy.config.endpoint.v3 import (
@@ -94,8 +90,8 @@ _PANIC_PERCENT: Final = 50.0
 _KEEPALIVE_AFTER_SECONDS: Final = 20
 _KEEPALIVE_INTERVAL_SECONDS: Final = 10
 _KEEPALIVE_PROBES: Final = 3
-# There is no probe while a request waits to be acknowledged: Linux repeats it for 15 minutes (RFC 5482).
-_TCP_USER_TIMEOUT: Final = 18
+# TCP_USER_TIMEOUT (RFC 5482) must stay unset, although without it Linux repeats a request to a host that has
+# vanished for 15 minutes: it also ends a connection whose kernel answers while the engine reads nothing.
 
 
 def clusters(settings: Settings) -> list[Resource]:
@@ -139,21 +135,8 @@ def _pool_cluster(
                 keepalive_probes=_KEEPALIVE_PROBES,
             )
         ),
-        upstream_bind_config=_unacknowledged(),
         typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, connections))},
     )
-
-
-def _unacknowledged() -> BindConfig | None:
-    """Limit the time in which sent bytes are acknowledged to that of the probes; None: not on Linux.
-
-    Envoy runs where xds_server does, or on Linux. Elsewhere the option fails, and each connection with it.
-    """
-    if sys.platform != "linux":
-        return None
-    most_seconds = _KEEPALIVE_AFTER_SECONDS + _KEEPALIVE_PROBES * _KEEPALIVE_INTERVAL_SECONDS
-    option = SocketOption(level=socket.IPPROTO_TCP, name=_TCP_USER_TIMEOUT, int_value=1000 * most_seconds)
-    return BindConfig(socket_options=[option])
 
 
 def _pick_then_weights() -> LoadBalancingPolicy:
