@@ -24,6 +24,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from fleet.errors import SettingsError
+from fleet.service.admin_access import OPEN_PATHS
 from fleet.service.credentials import http_server
 from fleet.service.descriptors import http_connections
 from fleet.service.listening import Listener
@@ -256,6 +257,7 @@ class HttpServer:
         self._working: dict[Connection, None] = {}
         """Those of requests that are handled, the oldest first."""
         self._turns = asyncio.Lock()
+        self._health_turns = asyncio.Lock()
         self._pause_seconds = 0.0
         self._connections: dict[object, Connection] = {}
         """By aiohttp's protocol, which the requests have."""
@@ -374,8 +376,13 @@ class HttpServer:
     async def _in_turn(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Start one request in a pass of the loop, and pause after a slow one.
 
-        A page takes milliseconds: those of all connections at once would delay picks.
+        A page takes milliseconds: those of all connections at once would delay picks. Health and readiness
+        are short and have turns of their own, so that no page delays them.
         """
+        if request.path in OPEN_PATHS:
+            async with self._health_turns:
+                await asyncio.sleep(0)
+            return await handler(request)
         async with self._turns:
             pause, self._pause_seconds = self._pause_seconds, 0.0
             await asyncio.sleep(pause)

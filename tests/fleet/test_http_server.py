@@ -8,6 +8,7 @@ import logging
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -253,6 +254,38 @@ async def test_a_connection_without_its_body_makes_room(unused_tcp_port: int) ->
             writer.close()
         assert not await streams[0][0].read()
         streams[0][1].close()
+    finally:
+        await server.stop()
+
+
+async def test_health_does_not_wait_behind_pages(unused_tcp_port: int) -> None:
+    pages = 0
+
+    async def page(_: web.Request) -> web.Response:
+        nonlocal pages
+        pages += 1
+        time.sleep(0.02)  # noqa: ASYNC251 - work, after which the next page waits as long
+        return web.Response()
+
+    async def health(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    application = web.Application()
+    application.router.add_get("/metrics", page)
+    application.router.add_get("/healthz", health)
+    server = HttpServer(Access(f"127.0.0.1:{unused_tcp_port}"), application)
+    await server.start()
+    try:
+        streams = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(MOST)]
+        for _, writer in streams[1:]:
+            writer.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: pages)
+        reader, writer = streams[0]
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await reader.readuntil(b"ok")
+        assert pages < MOST - 1
+        for _, writer in streams:
+            writer.close()
     finally:
         await server.stop()
 
