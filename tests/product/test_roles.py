@@ -219,21 +219,24 @@ HEALTH = "/grpc.health.v1.Health/Check"
 async def code(site: Site, service: str, who: str, method: str, message: bytes) -> grpc.StatusCode:
     """How a call ends whose client sends one message and no more; it may hear any number.
 
-    grpcio's client reports INTERNAL where the status arrives while it writes: such a call is made again.
+    grpcio's client reports INTERNAL where a refusal arrives while it writes: such a call is made again, and
+    writes nothing.
     """
-    for _ in range(5):
-        status = await _code_once(site, service, who, method, message)
-        if status is not grpc.StatusCode.INTERNAL:
-            break
+    status = await _code_once(site, service, who, method, message)
+    if status is grpc.StatusCode.INTERNAL:
+        status = await _code_once(site, service, who, method, None)
     return status
 
 
-async def _code_once(site: Site, service: str, who: str, method: str, message: bytes) -> grpc.StatusCode:
+async def _code_once(
+    site: Site, service: str, who: str, method: str, message: bytes | None
+) -> grpc.StatusCode:
     async with site.channel(service, who) as channel:
         call = channel.stream_stream(method)(timeout=20)
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await call.write(message)
-            await call.done_writing()
+        if message is not None:
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await call.write(message)
+                await call.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
             while await call.read() is not grpc.aio.EOF:
                 if method.endswith("/Follow"):
