@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from ext_proc.server import LAST_SECONDS, LEADING_SERVICE, SERVICE, ExtProcService
+from ext_proc.server import LAST_SECONDS, ExtProcService
 from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.service.opening import FIRST_MESSAGE_SECONDS
 
@@ -33,29 +34,17 @@ class GrpcioService(ExtProcService):
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server; messages stay bytes until their turn."""
-        process = grpc.stream_stream_rpc_method_handler(self.Process)
-        check = grpc.stream_stream_rpc_method_handler(self.Check)  # A stream of one message.
-        server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
-                grpc.method_handlers_generic_handler(LEADING_SERVICE, {"Check": check}),
-            )
-        )
-
-    async def Process(  # noqa: N802 - gRPC's name
-        self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
-        """Serve one stream."""
-        await self._serve(context, self.open)
-
-    async def Check(  # noqa: N802 - gRPC's name
-        self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
-        """Serve one call with the leading part of a body."""
-        await self._serve(context, self.open_leading)
+        for path, begin in self.methods.items():
+            service, name = path[1:].split("/")
+            # A unary call is a stream of one message.
+            handler = grpc.stream_stream_rpc_method_handler(partial(self._serve, begin))
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
 
     async def _serve(
-        self, context: grpc.aio.ServicerContext[Any, Any], begin: Callable[[Any], ProcessHandler]
+        self,
+        begin: Callable[[Any], ProcessHandler],
+        _messages: Any,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> None:
         """Serve one stream.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from ext_proc.processor import ExternalProcessor
-    from fleet.lane.method import Call, Method
+    from fleet.lane.method import Call
 
 _FIRST_SECONDS: Final = 0.5
 """Time limit of the first message of a stream that opens while the service closes. Envoy may have sent pieces
@@ -62,7 +62,7 @@ class ExtProcService:
         self._empty = asyncio.Event()
 
     @property
-    def methods(self) -> Mapping[str, Method]:
+    def methods(self) -> Mapping[str, Callable[[Call], ProcessHandler]]:
         """The methods by path."""
         return {f"/{SERVICE}/Process": self.open, f"/{LEADING_SERVICE}/Check": self.open_leading}
 
