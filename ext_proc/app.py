@@ -123,10 +123,10 @@ class ExtProcServer:
                 services=HEALTH_SERVICES,
                 alive=LIVENESS_SERVICE,
                 tls=certificate_provider(certificates, settings, "ext_proc"),
+                budget=Budget(MESSAGE_BYTES),
                 gate=gate_of(certificates, settings, "ext_proc"),
                 metrics=LaneMetrics.on(registry, "ext_proc"),
             )
-            lane.budget = Budget(MESSAGE_BYTES)
             return service, lane, lane.budget
         carried = GrpcioService(self._processor)
         server = GrpcServer(

@@ -130,9 +130,9 @@ def lane_server(
         services.methods,
         tls=tls,
         receive_bytes=receive_bytes,
+        budget=Budget(MESSAGE_BYTES, _UNREAD_BYTES, UNFINISHED_BYTES),
         gate=services.gate,
         metrics=metrics,
     )
-    server.budget = Budget(MESSAGE_BYTES, _UNREAD_BYTES, UNFINISHED_BYTES)
     server.last_seconds = LAST_SECONDS
     return server

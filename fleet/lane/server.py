@@ -90,6 +90,7 @@ class LaneServer:
         alive: str = "",
         tls: CertificateProvider | None = None,
         receive_bytes: int = MAX_MESSAGE_BYTES,
+        budget: Budget | None = None,
         gate: Gate | None = None,
         metrics: LaneMetrics | None = None,
     ) -> None:
@@ -103,8 +104,7 @@ class LaneServer:
         self.name = name
         self.address = address
         self.gate = gate
-        self.budget = Budget(MESSAGE_BYTES)
-        """The owner may set another one before the start."""
+        self.budget = budget or Budget(MESSAGE_BYTES)
         self._limits = Limits(message_bytes=receive_bytes)
         self._connections = connections
         self.last_seconds: float | None = None

@@ -100,8 +100,7 @@ class Site:
         self.service.register(services)
         self.budget = Budget(MESSAGE_BYTES, 1 << 30, 1 << 30)
         address, settings = f"unix:{path}/x.sock", ConnectionSettings()
-        self.server = LaneServer("x", address, settings, services.methods)
-        self.server.budget = self.budget
+        self.server = LaneServer("x", address, settings, services.methods, budget=self.budget)
         self.channels: list[Any] = []
 
     def call(self, method: str) -> Any:
