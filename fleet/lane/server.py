@@ -24,7 +24,7 @@ from fleet.lane.connection import Connection, Ended, HalfClosed, Message, Opened
 from fleet.lane.health import DEADLINE_EXCEEDED, Health
 from fleet.lane.limits import Limits
 from fleet.lane.timeouts import Timeouts
-from fleet.lane.turns import Turns
+from fleet.lane.turns import FairTurns
 from fleet.service.credentials import http_server
 from fleet.service.descriptors import grpc_connections
 from fleet.service.gate import CONNECTION_SECONDS, HEALTH, allowed_roles
@@ -130,7 +130,7 @@ class LaneServer:
         self.first_messages: Timeouts[tuple[_Link, int]] = Timeouts(FIRST_MESSAGE_SECONDS, _end_silent)
         """Calls without a first message."""
         self._relief: asyncio.TimerHandle | None = None
-        self.turns = Turns(time.thread_time, lambda step: asyncio.get_running_loop().call_soon(step))
+        self.turns = FairTurns(time.thread_time, lambda step: asyncio.get_running_loop().call_soon(step))
         self._quiet_until: dict[tuple[str, str], float] = {}
         """By what ends and its cause: until when no further line names it."""
         if metrics is not None:

@@ -1,13 +1,16 @@
 """Turns of a server's connections on the event loop, by the time that each has used. Without I/O.
 
-A connection works in pieces, and all of them share a slice of time in each pass of the loop. While the slice
-lasts, pieces run at once. What is left waits, and the next passes run the piece with the smallest start
+A connection works in pieces. While all pieces together have used less than a slice, they run at once, over
+several passes of the loop if they are short. The piece that spends the slice ends it: the next pass begins
+another one. What is left then waits, and each slice first runs the piece with the smallest start
 
     start = max(the largest start so far - CREDIT_SECONDS, the connection's previous start + its time)
 
-first (start-time fair queueing: Goyal, Vin, Cheng 1996; the credit is an addition). So a connection that uses
+(start-time fair queueing: Goyal, Vin, Cheng 1996; the credit is an addition). So a connection that uses
 less than its equal part comes before all that use more: many floods delay a quiet client by a slice and a
 piece, not by a piece of each. New connections have no credit, otherwise a flood would open many.
+
+`fleet.service.turns` has turns in the order of arrival, for work that a caller awaits.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Worker(Protocol):
     """A connection with work."""
 
     used: float
-    """Start and time of its last piece, added up, in seconds; at first `Turns.start`."""
+    """Start and time of its last piece, added up, in seconds; at first `FairTurns.start`."""
 
     @property
     def behind(self) -> bool:
@@ -43,7 +46,7 @@ class Worker(Protocol):
         """A piece has run in its turn."""
 
 
-class Turns:
+class FairTurns:
     """Runs the pieces of all connections; a piece may not raise."""
 
     def __init__(self, clock: Callable[[], float], soon: Callable[[Callable[[], None]], object]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleet.lane.turns import Turns
+from fleet.lane.turns import FairTurns
 from fleet.service.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Loop:
     def __init__(self) -> None:
         self.seconds = 0.0
         self._next: list[Callable[[], None]] = []
-        self.turns = Turns(lambda: self.seconds, self._next.append)
+        self.turns = FairTurns(lambda: self.seconds, self._next.append)
 
     def run(self) -> bool:
         """Run a pass; return whether there was something to do."""
