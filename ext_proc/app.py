@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore, Missed, Placement
 
 MESSAGE_BYTES: Final = 48 * 1024 * 1024
-"""Of messages of more than 64 KiB that have not arrived whole; further ones wait. A real Envoy with 256
-connections of clients that each sent 900 KB at once, had at most 49 MiB on their way, and with 64 connections
-of 220 KB 12 MiB, standstills of either side included."""
+"""Of messages of more than 64 KiB that have not arrived whole; further ones wait."""
 
 
 class ExtProcServer:
