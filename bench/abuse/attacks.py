@@ -177,7 +177,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     **_each("csds", crowd.KINDS, lambda at, kind, how: crowd.attack(at.xds, at.admin, kind, **how)),
     **_each("csds", ("large_requests",), lambda at, _, how: discovery.fetch_status(at.xds, **how)),
-    **_each("calls", tuple(kind for kind in calls.KINDS if kind != "half_report"), _call),
+    **_each("calls", calls.KINDS, _call),
     **_each("calls", ("half_report",), _call, apart=True),
     **_each(
         "control",
