@@ -286,9 +286,7 @@ def deep_bytes(root: object) -> int:
     pending, size = [root], 0
     while pending:
         each = pending.pop()
-        if id(each) not in met and not isinstance(
-            each, type | ModuleType | FunctionType | BuiltinFunctionType
-        ):
+        if id(each) not in met and not isinstance(each, _CODE):
             met.add(id(each))
             size += sys.getsizeof(each)
             pending += gc.get_referents(each)
