@@ -225,31 +225,16 @@ def show(figures: Figures) -> None:
                 )
 
 
-def _run_arguments(group: argparse._MutuallyExclusiveGroup) -> None:
-    group.add_argument(
-        "--long",
-        type=int,
-        nargs="?",
-        const=lane_long.REQUESTS,
-        metavar="REQUESTS",
-        help="failures and growth of memory over many requests, with clients that leave; default: %(const)s",
-    )
-    group.add_argument(
-        "--streams",
-        type=int,
-        nargs="?",
-        const=lane_long.STREAMS,
-        metavar="STREAMS",
-        help="memory of open streams, on the lane and on grpcio; default: %(const)s",
-    )
-    group.add_argument(
-        "--idle",
-        type=float,
-        nargs="?",
-        const=lane_long.IDLE_SECONDS,
-        metavar="SECONDS",
-        help="wake-ups of services without any request; default: %(const)s",
-    )
+_RUNS: Final[dict[str, tuple[float, str, str]]] = {
+    "--long": (
+        lane_long.REQUESTS,
+        "REQUESTS",
+        "failures and growth of memory over many requests, with clients that leave",
+    ),
+    "--streams": (lane_long.STREAMS, "STREAMS", "memory of open streams, on the lane and on grpcio"),
+    "--idle": (lane_long.IDLE_SECONDS, "SECONDS", "wake-ups of services without any request"),
+}
+"""By flag: the default, what it counts, and what the run measures."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -266,7 +251,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one round of 4 KB and 48 KB")
     runs = parser.add_mutually_exclusive_group()
-    _run_arguments(runs)
+    for flag, (default, unit, what) in _RUNS.items():
+        text = f"{what}; default: %(const)s"
+        runs.add_argument(flag, type=type(default), nargs="?", const=default, metavar=unit, help=text)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(arguments)
     sides = tuple(args.sides.split(","))
