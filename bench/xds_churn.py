@@ -108,7 +108,7 @@ async def _settled(server: Peer, idle: dict[str, Any]) -> dict[str, Any]:
 
 
 def targets_of(result: dict[str, Any]) -> list[Target]:
-    """Hold the end against the beginning, and its memory against half-way."""
+    """Compare the end with the beginning, and its memory with half-way."""
     stock, cycles = result["stock"], result["cycles"] - result["cycles"] // 2
     counts = [
         report.exactly(f"{name}_left", stock["end"][name] - stock["idle"][name], 0) for name in _COUNTED

@@ -1,7 +1,6 @@
 """The size of a discovery request, looked at before Protobuf makes objects of it. Pure.
 
-A field of two bytes becomes an object of up to 92: two megabytes of empty `node.extensions` took 92 MiB and
-62 ms.
+An empty field takes two bytes in a request, and an object many times as large once it is parsed.
 """
 
 from __future__ import annotations
