@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from bench.reuse_site import engine_listener
 from bench.wrk import MARK
 from ext_proc.app import ExtProcServer
-from ext_proc.server import HEALTH_SERVICES, SERVICE
+from ext_proc.server import HEALTH_NAMES, SERVICE
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.lane.server import LaneServer
 from fleet.service.serving import GrpcServer
@@ -233,16 +233,14 @@ async def serve(side: str, directory: Path, engines: Sequence[str]) -> None:
     """Answer Envoy on the side's socket, until killed."""
     site = Site(side, directory, "127.0.0.1:1", engines)
     if side == BARE:
-        bare = GrpcServer(side, f"unix:{site.socket}", services=HEALTH_SERVICES)
+        bare = GrpcServer(side, f"unix:{site.socket}", health=HEALTH_NAMES)
         handlers = {"Process": grpc.stream_stream_rpc_method_handler(_constant)}
         bare.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         await bare.start()
         await bare.set_ready(ready=True)
     elif side == BARE_LANE:
         method = {f"/{SERVICE}/Process": _Constant}
-        lane = LaneServer(
-            side, f"unix:{site.socket}", site.settings.connections, method, services=HEALTH_SERVICES
-        )
+        lane = LaneServer(side, f"unix:{site.socket}", site.settings.connections, method, health=HEALTH_NAMES)
         await lane.start()
         await lane.set_ready(ready=True)
     else:

@@ -17,10 +17,9 @@ from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import (
-    HEALTH_SERVICES,
+    HEALTH_NAMES,
     LAST_SECONDS,
     LEADING_SERVICE,
-    LIVENESS_SERVICE,
     SERVICE,
     ExtProcService,
 )
@@ -118,8 +117,7 @@ class ExtProcServer:
                 address,
                 connections,
                 service.methods,
-                services=HEALTH_SERVICES,
-                alive=LIVENESS_SERVICE,
+                health=HEALTH_NAMES,
                 tls=certificate_provider(certificates, settings, "ext_proc"),
                 budget=Budget(MESSAGE_BYTES),
                 gate=gate_of(certificates, settings, "ext_proc"),
@@ -131,8 +129,7 @@ class ExtProcServer:
             "ext_proc",
             address,
             connections,
-            services=HEALTH_SERVICES,
-            alive=LIVENESS_SERVICE,
+            health=HEALTH_NAMES,
             credentials=grpc_server(certificates, settings, "ext_proc"),
             gate=grpc_gate(certificates, settings, "ext_proc"),
             # A stream that ends with an error fails a request, so the service limits first messages itself.

@@ -21,6 +21,7 @@ from ext_proc.pick.result import Reason
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import leading
 from ext_proc.protocol.message import decode
+from fleet.service.serving import HealthNames
 from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
@@ -39,14 +40,8 @@ _LARGE_BYTES: Final = 65_536
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 LEADING_SERVICE: Final = "envoy.service.auth.v3.Authorization"
-HEALTH_SERVICES: Final = (
-    SERVICE,
-    "inference-extension",
-    "readiness",
-)
-"""Names of gateways and their charts for a picker's health, in addition to the empty name."""
-LIVENESS_SERVICE: Final = "liveness"
-"""Their name for the health of the process itself."""
+HEALTH_NAMES: Final = HealthNames((SERVICE, "inference-extension", "readiness"), "liveness")
+"""Names by which gateways and their charts ask for a picker's health."""
 
 
 class ExtProcService:

@@ -30,12 +30,12 @@ from fleet.service.descriptors import grpc_connections
 from fleet.service.gate import CONNECTION_SECONDS, HEALTH, allowed_roles
 from fleet.service.listening import Listener
 from fleet.service.opening import CROWDED, FIRST_MESSAGE_SECONDS, too_silent
-from fleet.service.serving import HANDSHAKE_SECONDS, MAX_MESSAGE_BYTES
+from fleet.service.serving import HANDSHAKE_SECONDS, MAX_MESSAGE_BYTES, HealthNames
 from fleet.service.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from fleet.lane.connection import Event
     from fleet.lane.method import Handler, Method
@@ -86,8 +86,7 @@ class LaneServer:
         connections: ConnectionSettings,
         methods: Mapping[str, Method],
         *,
-        services: Sequence[str] = (),
-        alive: str = "",
+        health: HealthNames | None = None,
         tls: CertificateProvider | None = None,
         receive_bytes: int = MAX_MESSAGE_BYTES,
         budget: Budget | None = None,
@@ -95,9 +94,6 @@ class LaneServer:
         metrics: LaneMetrics | None = None,
     ) -> None:
         """`name` is the section of the settings that has the `address`; `methods` are by path.
-
-        The health service reports `services` as ready as the server (named ""), and `alive` as serving from
-        the start.
 
         Without `tls` the server speaks plaintext. `gate` checks the names in clients' certificates.
         """
@@ -109,8 +105,7 @@ class LaneServer:
         self._connections = connections
         self.last_seconds: float | None = None
         """Grace of a connection's streams once it is renewed; None: they end by themselves."""
-        self._services = ("", *services)
-        self._alive = alive
+        self._health_names = health or HealthNames()
         self._tls = tls
         self._metrics = metrics
         self._health = Health()
@@ -153,10 +148,10 @@ class LaneServer:
     async def set_ready(self, *, ready: bool) -> None:
         """Set what health checks report."""
         kinds = health_pb2.HealthCheckResponse
-        for service in self._services:
-            self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
-        if self._alive:
-            self._health.set(self._alive, kinds.SERVING)
+        for name in ("", *self._health_names.readiness):
+            self._health.set(name, kinds.SERVING if ready else kinds.NOT_SERVING)
+        if self._health_names.liveness:
+            self._health.set(self._health_names.liveness, kinds.SERVING)
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new connections and streams, and end the open ones after `grace_seconds`."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -106,6 +107,16 @@ def add_methods(server: grpc.aio.Server, service: str, handlers: Mapping[str, An
     server.add_registered_method_handlers(service, handlers)
 
 
+@dataclass(frozen=True, slots=True)
+class HealthNames:
+    """Names of a server's health, in addition to the empty one."""
+
+    readiness: tuple[str, ...] = ()
+    """Report what the server itself reports."""
+    liveness: str = ""
+    """Reports serving from the start."""
+
+
 class GrpcServer:
     """A grpc.aio server on one address, with the gRPC health service (`Check` and `Watch`)."""
 
@@ -115,8 +126,7 @@ class GrpcServer:
         address: str,
         connections: ConnectionSettings | None = None,
         *,
-        services: Sequence[str] = (),
-        alive: str = "",
+        health: HealthNames | None = None,
         credentials: grpc.ServerCredentials | None = None,
         receive_bytes: int = MAX_MESSAGE_BYTES,
         gate: GrpcGate | None = None,
@@ -126,15 +136,11 @@ class GrpcServer:
 
         The first message of each call has a time limit, except in the services of `apart`.
 
-        The health service reports `services` as ready as the server (named ""), and `alive` as serving from
-        the start.
-
         Without `credentials` the server speaks plaintext. `gate` checks the names in clients' certificates.
         """
         self.name = name
         self.address = address
-        self._services = ("", *services)
-        self._alive = alive
+        self._health_names = health or HealthNames()
         self._credentials = credentials
         self.gate = gate
         most = ("grpc.max_allowed_incoming_connections", grpc_connections())
@@ -173,10 +179,10 @@ class GrpcServer:
     async def set_ready(self, *, ready: bool) -> None:
         """Set what health checks report."""
         kinds = health_pb2.HealthCheckResponse
-        for service in self._services:
-            await self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
-        if self._alive:
-            await self._health.set(self._alive, kinds.SERVING)
+        for name in ("", *self._health_names.readiness):
+            await self._health.set(name, kinds.SERVING if ready else kinds.NOT_SERVING)
+        if self._health_names.liveness:
+            await self._health.set(self._health_names.liveness, kinds.SERVING)
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new streams and end the open ones after `grace_seconds`."""

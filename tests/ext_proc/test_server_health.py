@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from ext_proc.app import ExtProcServer
-from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE
+from ext_proc.server import HEALTH_NAMES
 from fleet.store import FleetStore
 from testing.certificates import Authority
 from tests.ext_proc.transports import TRANSPORTS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = health_pb2.HealthCheckResponse
-NAMES = ("", *HEALTH_SERVICES)
+NAMES = ("", *HEALTH_NAMES.readiness)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -46,13 +46,13 @@ async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path, tra
         watches = [stub.Watch(health_pb2.HealthCheckRequest(service=name)) for name in NAMES]
         assert {(await watch.read()).status for watch in watches} == {KINDS.NOT_SERVING}
         assert {await status(name) for name in NAMES} == {KINDS.NOT_SERVING}
-        assert await status(LIVENESS_SERVICE) == KINDS.SERVING
+        assert await status(HEALTH_NAMES.liveness) == KINDS.SERVING
         store.publish(view_of(pool_of()))
         assert {(await watch.read()).status for watch in watches} == {KINDS.SERVING}
         assert {await status(name) for name in NAMES} == {KINDS.SERVING}
         await server.drain()
         assert {(await watch.read()).status for watch in watches} == {KINDS.NOT_SERVING}
-        assert await status(LIVENESS_SERVICE) == KINDS.SERVING
+        assert await status(HEALTH_NAMES.liveness) == KINDS.SERVING
         unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"))
         assert (await unknown.read()).status == KINDS.SERVICE_UNKNOWN
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -80,6 +80,6 @@ async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path
     named = (("grpc.ssl_target_name_override", "picker"),)
     async with grpc.aio.secure_channel(address, roots, options=named) as channel, asyncio.timeout(60):
         stub = health_pb2_grpc.HealthStub(channel)
-        told = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS_SERVICE))
+        told = await stub.Check(health_pb2.HealthCheckRequest(service=HEALTH_NAMES.liveness))
     assert told.status == KINDS.SERVING
     await server.stop()

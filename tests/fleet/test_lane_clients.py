@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bench.abuse import lane as attacks
 from fleet.lane.server import LaneServer
+from fleet.service.serving import HealthNames
 from fleet.settings.connections import ConnectionSettings
 from testing.lane_client import grpc_message
 from warmroute.demo.processes import free_port
@@ -74,7 +75,7 @@ class Served:
             address,
             ConnectionSettings(),
             {"/test.Echo/Call": self._begin},
-            services=("test.Echo",),
+            health=HealthNames(("test.Echo",)),
             receive_bytes=receive_bytes,
         )
 

@@ -23,7 +23,7 @@ from fleet.lane.connection import Connection
 from fleet.lane.health import NO_SUCH_SERVICE
 from fleet.lane.metrics import LaneMetrics
 from fleet.lane.server import LaneServer
-from fleet.service.serving import MAX_NAME
+from fleet.service.serving import MAX_NAME, HealthNames
 from fleet.service.tls import Certificates, Files
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 from testing.certificates import Authority
@@ -72,9 +72,15 @@ class Served:
         self.path = path
         self.registry = CollectorRegistry()
         methods = {PATH: lambda call: Echo(self.calls, call)}
+        health = HealthNames(("a",), "b")
         metrics = LaneMetrics.on(self.registry, "x")
         self.server = LaneServer(
-            "x", f"unix:{path}", ConnectionSettings(), methods, services=("a",), alive="b", metrics=metrics
+            "x",
+            f"unix:{path}",
+            ConnectionSettings(),
+            methods,
+            health=health,
+            metrics=metrics,
         )
 
     async def client(self) -> Client:
