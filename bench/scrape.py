@@ -29,6 +29,7 @@ from warmroute.demo import processes, report
 from warmroute.demo.processes import BenchError
 from warmroute.demo.tether import tethered
 from xds_server.signals.scrape.engines import reader_of
+from xds_server.signals.scrape.ranks import ONE
 from xds_server.signals.scrape.scraper import Scraper
 from xds_server.signals.scrape.vllm import VLLM
 
@@ -49,6 +50,7 @@ class ReferenceReader:
 
     malformed_lines = 0
     second_page = ""
+    ranks = ONE
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Gather the needed samples; the queue depth proves that they were read."""
@@ -65,6 +67,7 @@ class NoReader:
 
     malformed_lines = 0
     second_page = ""
+    ranks = ONE
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Tell that a page came."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
+from fleet.ranks import MOST_RANKS, RANK_SIGNALS, PoolRanks
 from fleet.signals import MOST, PICK_SIGNALS, ROW, SIGNALS, SignalTable, Source, checked
 from fleet.store import FleetView, Missed, Placement, Traffic
 from fleet.wire import control_pb2
@@ -108,6 +109,10 @@ def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
         if not np.isnan(values).all():
             ages = np.maximum(now - view.signals.at(name), 0.0).astype(_WIRE, copy=False)
             loads.signals.add(name=name, values=values.tobytes(), ages_seconds=ages.tobytes())
+    for pool, ranks in view.ranks.items():
+        sent = loads.ranks.add(pool=pool, count=ranks.count, named=ranks.named)
+        for name, numbers in zip(RANK_SIGNALS, ranks.values, strict=True):
+            sent.signals.add(name=name, values=numbers.astype(_WIRE, copy=False).tobytes())
     return update
 
 
@@ -115,8 +120,8 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
     """Read the inverse of `encode_loads` for the membership that came before it.
 
     Raises:
-        PeerError: the length of a column is not the number of the membership's endpoints, or an overridden
-            endpoint is none of them.
+        PeerError: the length of a column is not the number of the membership's endpoints or ranks, or an
+            overridden endpoint or a pool with ranks is none of them.
     """
     addresses = membership.addresses
     if len(update.weights) != len(addresses):
@@ -142,7 +147,25 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
         SignalTable(addresses, values, observed_at, sources),
         sampling_ratio_floor=min(floor, 1.0) if isfinite(floor) and floor > 0 else 0.0,
         overridden=frozenset(addresses[place] for place in update.overridden),
+        ranks=_decode_ranks(update, membership) if update.ranks else {},
     )
+
+
+def _decode_ranks(update: control_pb2.LoadUpdate, membership: Membership) -> dict[str, PoolRanks]:
+    sizes = {pool.name: len(pool.endpoints) for pool in membership.pools}
+    ranks: dict[str, PoolRanks] = {}
+    for sent in update.ranks:
+        if sent.pool not in sizes or not 2 <= sent.count <= MOST_RANKS:
+            raise PeerError(f"{sent.count} ranks in the pool {sent.pool[:MAX_ADDRESS]!r}")
+        shape = sizes[sent.pool], sent.count
+        values = np.full((len(RANK_SIGNALS), *shape), np.nan)
+        for column in sent.signals:
+            if column.name in RANK_SIGNALS:
+                numbers = _column(column.values, shape[0] * shape[1]).reshape(shape)
+                valid = (numbers >= 0) & (numbers <= MOST)
+                values[RANK_SIGNALS.index(column.name)] = np.where(valid, numbers, np.nan)
+        ranks[sent.pool] = PoolRanks(sent.named, values)
+    return ranks
 
 
 def _column(sent: bytes, count: int) -> NDArray[np.float64]:

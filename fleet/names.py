@@ -37,11 +37,14 @@ POOL_MARK: Final = "\n"
 METADATA_LENGTH: Final = "length"  # content-length of a body in which an alias has been replaced
 METADATA_BLOCKS: Final = "blocks"  # the prompt for a recording, as fleet.recorded_prompt writes it
 METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick
+METADATA_RANK: Final = "rank"  # data-parallel rank of the picked endpoint, from 0
 
 HEADER_ENDPOINT: Final = "x-warmroute-endpoint"
 HEADER_MATCHED: Final = "x-warmroute-matched"
 HEADER_REASON: Final = "x-warmroute-reason"
 HEADER_PREFIX: Final = "x-warmroute-prefix"
+# Of vLLM and SGLang: it chooses among an engine's data-parallel ranks.
+HEADER_RANK: Final = "x-data-parallel-rank"
 # On the response, for the client.
 HEADER_SERVED: Final = "x-warmroute-served"
 HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
@@ -72,6 +75,7 @@ UPSTREAM_HEADERS: Final[dict[str, str]] = {
     HEADER_MATCHED: METADATA_MATCHED,
     HEADER_REASON: METADATA_REASON,
     HEADER_PREFIX: METADATA_PREFIX,
+    HEADER_RANK: METADATA_RANK,
 }
 """Header to key of `METADATA_NAMESPACE`: the route adds these headers for the engine."""
 

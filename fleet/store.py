@@ -17,6 +17,8 @@ from fleet.signals import SignalTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from fleet.ranks import PoolRanks
+
 _NO_SIGNALS: Final = SignalTable.unknown(())
 
 
@@ -41,6 +43,8 @@ class FleetView:
     """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
     overridden: frozenset[str] = frozenset()
     """Addresses whose weight an operator has set: picks follow it too."""
+    ranks: Mapping[str, PoolRanks] = field(default_factory=dict)
+    """By name, the pools whose picks choose among data-parallel ranks."""
 
     def __post_init__(self) -> None:
         addresses = self.membership.addresses

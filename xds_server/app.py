@@ -28,6 +28,7 @@ from xds_server.envoy.build import build_snapshot
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
 from xds_server.signals.passive.reach import Reach
+from xds_server.signals.ranks import ranks_of
 from xds_server.signals.sensing import Sensing
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import SnapshotStore
@@ -292,6 +293,13 @@ class XdsServer:
                 self._operators.published(times, update, signals, now)
             self._served = inputs
         floor = self._sensing.sampling_ratio_floor
+        ranks = ranks_of(
+            roster.settings,
+            roster.active,
+            roster.membership,
+            self._sensing.scraper.ranks(),
+            self._keeper.kept_out(),
+        )
         overridden = frozenset(overrides) & roster.active.by_address.keys()
         self._store.publish(
             FleetView(
@@ -300,6 +308,7 @@ class XdsServer:
                 signals,
                 sampling_ratio_floor=floor,
                 overridden=overridden,
+                ranks=ranks,
             )
         )
         yield

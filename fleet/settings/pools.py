@@ -167,6 +167,9 @@ class PoolSettings(Strict):
     joining: JoiningSettings = JoiningSettings()
     kv_events: KvEventSettings | None = None
     """Where the endpoints publish their KV-cache events; None: nowhere."""
+    pick_ranks: Literal["auto", "always", "never"] = "auto"
+    """Whether picks choose, and requests name, one of the data-parallel ranks behind an address: `auto` for
+    vLLM, `always` for SGLang too."""
     tokenizer: FilePath | None = None
     """The models' `tokenizer.json`; None: only prompts of token ids are matched against events."""
     chat_template: FilePath | None = None

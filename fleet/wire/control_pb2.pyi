@@ -125,16 +125,30 @@ class KvEventSource(_message.Message):
     def __init__(self, port: _Optional[int] = ..., replay_port: _Optional[int] = ..., topic: _Optional[str] = ..., ranks: _Optional[int] = ...) -> None: ...
 
 class LoadUpdate(_message.Message):
-    __slots__ = ("weights", "signals", "sampling_ratio_floor", "overridden")
+    __slots__ = ("weights", "signals", "sampling_ratio_floor", "overridden", "ranks")
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATIO_FLOOR_FIELD_NUMBER: _ClassVar[int]
     OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     weights: _containers.RepeatedScalarFieldContainer[int]
     signals: _containers.RepeatedCompositeFieldContainer[SignalColumn]
     sampling_ratio_floor: float
     overridden: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, weights: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ..., sampling_ratio_floor: _Optional[float] = ..., overridden: _Optional[_Iterable[int]] = ...) -> None: ...
+    ranks: _containers.RepeatedCompositeFieldContainer[PoolRanks]
+    def __init__(self, weights: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ..., sampling_ratio_floor: _Optional[float] = ..., overridden: _Optional[_Iterable[int]] = ..., ranks: _Optional[_Iterable[_Union[PoolRanks, _Mapping]]] = ...) -> None: ...
+
+class PoolRanks(_message.Message):
+    __slots__ = ("pool", "count", "named", "signals")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    count: int
+    named: bool
+    signals: _containers.RepeatedCompositeFieldContainer[SignalColumn]
+    def __init__(self, pool: _Optional[str] = ..., count: _Optional[int] = ..., named: _Optional[bool] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ...) -> None: ...
 
 class SignalColumn(_message.Message):
     __slots__ = ("name", "values", "ages_seconds")

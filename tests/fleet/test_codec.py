@@ -2,7 +2,9 @@
 
 import math
 import struct
+from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -21,6 +23,7 @@ from fleet.codec import (
 )
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.errors import PeerError
+from fleet.ranks import RANK_SIGNALS, PoolRanks
 from fleet.signals import PICK_SIGNALS
 from fleet.store import FleetView, Traffic
 from fleet.wire import control_pb2
@@ -177,3 +180,24 @@ def test_prefill_elsewhere_arrives_where_it_is_sent() -> None:
     assert decode_prefill(sent, MEMBERSHIP) == {B.address: 2.5}
     with pytest.raises(PeerError, match="2 sums of prefill for 0 endpoints"):
         decode_prefill(sent, Membership())
+
+
+def test_ranks_of_pools_arrive_as_they_were() -> None:
+    values = np.arange(len(RANK_SIGNALS) * 2 * 3, dtype=np.float64).reshape(len(RANK_SIGNALS), 2, 3)
+    values[0, 0, 0] = np.nan
+    view = view_with(MEMBERSHIP, {}, {}, ranks={"chat": PoolRanks(named=True, values=values)})
+    decoded = decode_loads(encode_loads(view, 0.0).loads, MEMBERSHIP, 0.0).ranks
+    assert (decoded.keys(), decoded["chat"].named, decoded["chat"].count) == ({"chat"}, True, 3)
+    assert np.array_equal(decoded["chat"].values, values, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pool": "other"}, {"count": 1}, {"count": 257}, {"count": 4}], ids=lambda wrong: str(wrong)
+)
+def test_ranks_that_fit_no_pool_are_refused(wrong: dict[str, Any]) -> None:
+    values = np.zeros((len(RANK_SIGNALS), 2, 3))
+    view = view_with(MEMBERSHIP, {}, {}, ranks={"chat": PoolRanks(named=True, values=values)})
+    update = encode_loads(view, 0.0)
+    update.loads.ranks[0].MergeFrom(control_pb2.PoolRanks(**wrong))
+    with pytest.raises(PeerError):
+        decode_loads(update.loads, MEMBERSHIP, 0.0)

@@ -13,6 +13,7 @@ from xds_server.signals.scrape import scraper as scraper_module
 from xds_server.signals.scrape.aside import LOOP_BYTES, Aside, Cost
 from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.signals.scrape.page import PageError
+from xds_server.signals.scrape.ranks import ONE
 from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch
     class Reader:
         second_page = ""
         malformed_lines = 0
+        ranks = ONE
 
         def read(self, page: bytes, *_: Any) -> dict[str, float]:
             times.append(times[-1] + (100.0 if page == b"x" else 0.0))

@@ -23,6 +23,7 @@ from tests.envoy.fickle import Deaf
 from xds_server.http1.client import FetchError
 from xds_server.signals.scrape import scraper as scraper_module
 from xds_server.signals.scrape.fetch import PageFetcher
+from xds_server.signals.scrape.ranks import ONE
 from xds_server.signals.scrape.scraper import Scraper, phase
 
 if TYPE_CHECKING:
@@ -401,6 +402,7 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCap
     class Broken:
         malformed_lines = 0
         second_page = ""
+        ranks = ONE
         reads = 0
 
         def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:
@@ -459,3 +461,27 @@ def test_phases_are_the_same_in_every_run_and_spread() -> None:
     assert all(0 <= value < 1 for value in phases)
     assert min(tenths) >= 5
     assert phase("10.0.0.0:8000") == pytest.approx(0.10853805506878106)
+
+
+async def test_ranks_count_until_a_page_fails() -> None:
+    """A page that is merely late is no sign of another engine."""
+    page = "".join(f'vllm:num_requests_running{{engine="{rank}"}} 0\n' for rank in range(2))
+    seconds, status = 0.0, 200
+
+    async def handler(_: web.Request) -> web.Response:
+        await asyncio.sleep(seconds)
+        return web.Response(text=page, status=status)
+
+    registry = CollectorRegistry()
+    failures = "warmroute_scrape_failures_total"
+    async with (
+        serving(handler) as address,
+        scraping(endpoint(address), signals=SOON, registry=registry) as scraper,
+    ):
+        await until(lambda: bool(scraper.ranks()))
+        assert scraper.ranks()[address].count == 2
+        seconds = 5.0
+        await until(lambda: bool(registry.get_sample_value(failures, {"kind": "timeout"})))
+        assert scraper.ranks()[address].count == 2
+        seconds, status = 0.0, 503
+        await until(lambda: not scraper.ranks())

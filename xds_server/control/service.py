@@ -118,8 +118,14 @@ class Broadcast:
             and sent.sampling_ratio_floor == view.sampling_ratio_floor
             and sent.weights == view.weights
             and sent.overridden == view.overridden
+            and _named(sent) == _named(view)
             and sent.signals.same_observations(view.signals, _PICK_ROWS)
         )
+
+
+def _named(view: FleetView) -> dict[str, tuple[int, bool]]:
+    """Return the ranks of pools, without their signals: those change with the endpoints' own."""
+    return {pool: (ranks.count, ranks.named) for pool, ranks in view.ranks.items()}
 
 
 class MissedLog:

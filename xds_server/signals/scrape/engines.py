@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fleet.settings import SignalSettings
     from xds_server.signals.scrape.named import Names
+    from xds_server.signals.scrape.ranks import RankPage
     from xds_server.signals.scrape.rules import Table
 
 
@@ -30,6 +31,8 @@ class EngineReader(Protocol):
     """Lines of the newest page that carry a wanted name and could not be read."""
     second_page: str
     """Name of a second page that is fetched with the next one; empty: none."""
+    ranks: RankPage
+    """Of the newest page."""
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> Mapping[str, float]:
         """Return the numbers of a page by the name of their signal, without what cannot be read.

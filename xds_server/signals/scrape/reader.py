@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleet.signals import valid_values
 from xds_server.signals.scrape.history import PageHistory
+from xds_server.signals.scrape.ranks import ONE, ranks_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ class TableReader:
 
     def __init__(self, table: Table, address: str, settings: SignalSettings) -> None:
         self.malformed_lines = 0
+        self.ranks = ONE
         self.second_page = table.second_page
         self._table = table
         self._address = address
@@ -38,11 +40,14 @@ class TableReader:
         Raises:
             PageError: too many lines of it would be read.
         """
-        self.malformed_lines = self._pages.turn_to(self._table.respelt(page), now)
+        spelt = self._table.respelt(page)
+        self.malformed_lines = self._pages.turn_to(spelt, now)
         values = {name: rule.read(self._pages) for name, rule in self._table.fields.items()}
         if self.second_page:
             values.update(self._read_second(second))
         self._warn(values)
+        # A server around engines may have several of them, and chooses among them itself.
+        self.ranks = ranks_on(self._pages, self._table) if spelt is page else ONE
         return valid_values(values)
 
     def _read_second(self, page: bytes | None) -> Mapping[str, float | None]:
@@ -88,6 +93,7 @@ class AutoReader:
 
     def __init__(self, tables: Mapping[str, Table], address: str, settings: SignalSettings) -> None:
         self.malformed_lines = 0
+        self.ranks = ONE
         self.second_page = ""
         self.kind = ""
         """Of the newest page; empty before the first that has any."""
@@ -105,7 +111,7 @@ class AutoReader:
         """
         kind = kind_of(self._tables, page, self.kind)
         if not kind:
-            self.malformed_lines = 0
+            self.malformed_lines, self.ranks = 0, ONE
             if not self._warned:
                 self._warned = True
                 _log.warning("%s: its metrics page is no known engine's", self._address)
@@ -118,7 +124,7 @@ class AutoReader:
             self.second_page = self._reader.second_page
             second = None  # It was fetched for the kind before.
         numbers = self._reader.read(page, now, second)
-        self.malformed_lines = self._reader.malformed_lines
+        self.malformed_lines, self.ranks = self._reader.malformed_lines, self._reader.ranks
         return numbers
 
 

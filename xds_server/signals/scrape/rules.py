@@ -62,6 +62,10 @@ class Table:
     """Labels of ranks that export the same: of series that differ in them alone, the lowest rank counts."""
     parted_by: tuple[str, ...] = ()
     """Labels whose empty value stands for the sum of the others, which are then left out."""
+    rank_label: str = ""
+    """Label of data-parallel ranks; empty: unknown."""
+    ranks_by_default: bool = False
+    """Whether picks name ranks of this kind of engine without a setting that says so."""
     second_page: str = ""
     """A second page, by its name relative to the first; empty: none."""
     read_second: Callable[[bytes], Mapping[str, float | None]] = field(default=lambda _: {})

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fleet.settings import LimitSettings, SignalSettings
     from fleet.signals import SignalTable
     from xds_server.signals.scrape.engines import EngineReader
+    from xds_server.signals.scrape.ranks import RankPage
     from xds_server.tls.engine_tls import EngineTls
 
 _log = logging.getLogger(__name__)
@@ -138,6 +139,9 @@ class Scraper:
         self._make_reader = make_reader
         self._engine_tls = engine_tls
         self._reach = Reach() if reach is None else reach
+        self._ranks: dict[str, RankPage] = {}
+        """By address, until the engine may have become another one."""
+        self._several_ranks: set[str] = set()
         self._away: set[str] = set()
         """Endpoints whose signals say that they are unreachable."""
         self._board = SignalBoard()
@@ -166,6 +170,7 @@ class Scraper:
                 self._stop(self._targets.pop(address).task)
                 self._unstarted.pop(address, None)
                 self._board.clear(address)
+                self._set_ranks(address, None)
                 for addresses in (self._untried, self._failing, self._away):
                     addresses.discard(address)
         self._hosts = collections.Counter(endpoint.host for endpoint in endpoints.values())
@@ -199,6 +204,10 @@ class Scraper:
         for address in self._away | (away.keys() & self._targets.keys()):
             self._set_reachable(address, away.get(address))
         return self._board.table()
+
+    def ranks(self) -> Mapping[str, RankPage]:
+        """Return what is known of each endpoint's ranks; empty if none has several."""
+        return self._ranks if self._several_ranks else {}
 
     def answering(self) -> frozenset[str]:
         """Return the endpoints whose newest scrape got an answer of any kind."""
@@ -294,6 +303,7 @@ class Scraper:
         except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
             changed = self._faulted(target)
         else:
+            self._set_ranks(address, reader.ranks)
             changed = self._succeeded(target, numbers, now)
         if changed:
             self.on_change()
@@ -386,6 +396,8 @@ class Scraper:
     def _failed(self, target: _Target, error: FetchError) -> bool:
         endpoint = target.endpoint
         self._metrics.failures.labels(error.kind).inc()
+        if error.kind != "timeout":
+            self._set_ranks(endpoint.address, None)
         # Only the engine's own port says something about the engine: a separate exporter does not. What
         # other signals said stays, to age out by itself.
         own = target.at_own_port
@@ -405,6 +417,15 @@ class Scraper:
         if refused or (own and (error.status or 0) >= _SERVER_ERROR):
             self.on_fault(endpoint.address, refused)
         return changed
+
+    def _set_ranks(self, address: str, ranks: RankPage | None) -> None:
+        """Set what is known of an endpoint's ranks; None: nothing."""
+        if ranks is None:
+            self._ranks.pop(address, None)
+        else:
+            self._ranks[address] = ranks
+        several = ranks is not None and ranks.count > 1
+        (self._several_ranks.add if several else self._several_ranks.discard)(address)
 
     def _set_reachable(self, address: str, away_at: float | None) -> bool:
         """Set when an endpoint was found unreachable; None: that is unknown. Returns whether this is new."""

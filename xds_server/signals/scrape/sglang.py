@@ -81,4 +81,6 @@ SGLANG: Final = Table(
     ),
     repeated_by=("pp_rank", "tp_rank", "moe_ep_rank"),
     parted_by=("priority",),
+    # Not by default: an engine that gets the number of a rank that it lacks may stop.
+    rank_label="dp_rank",
 )

@@ -95,6 +95,8 @@ VLLM: Final = Table(
     spellings=("ray_vllm_", "ray_vllm:"),
     fields=_fields("vllm:"),
     optional=frozenset(("awake", "prefix_caching")),
+    rank_label="engine",
+    ranks_by_default=True,
     usual=UsualPlace("/metrics", _RAY_PORT),
 )
 
