@@ -64,11 +64,11 @@ class Engine:
 
 
 @asynccontextmanager
-async def running(*, speed_up: float = 200.0, **config: Any) -> AsyncIterator[Engine]:
+async def running(*, speed_up: float = 200.0, ranks: int = 1, **config: Any) -> AsyncIterator[Engine]:
     """An engine while the context lasts."""
     engine = EngineConfig(timing=timing().faster(speed_up), **config)
     async with (
-        listening(ServerConfig(engine), "127.0.0.1", 0) as (server, address),
+        listening(ServerConfig(engine, ranks=ranks), "127.0.0.1", 0) as (server, address),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as client,
     ):
         yield Engine(server, address, client)

@@ -207,3 +207,29 @@ async def _read(post: Any) -> None:
 def test_admin_is_for_loopback(remote: str | None, own: bool) -> None:
     """Only this machine's own addresses count."""
     assert is_loopback(remote) is own
+
+
+async def test_a_request_names_its_rank(run_engine: Callable[..., Any]) -> None:
+    """Each rank has a cache of its own; the engine refuses the number of a rank that it lacks, as vLLM."""
+    async with run_engine(ranks=2) as engine:
+        hits = []
+        for rank in ("0", "1", "1", "0", "x"):
+            async with engine.post(CHAT, chat_body(), x_data_parallel_rank=rank) as reply:
+                assert reply.status == 200
+                hits.append((await reply.json())["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+        assert hits == [False, False, True, True, True]
+        for rank in ("2", "-1"):
+            async with engine.post(CHAT, chat_body(), x_data_parallel_rank=rank) as reply:
+                assert reply.status == 400
+                assert f"data_parallel_rank {rank} is out of range [0, 2)" in await reply.text()
+
+
+async def test_ranks_have_series_of_their_own(run_engine: Callable[..., Any]) -> None:
+    async with run_engine(ranks=3) as engine:
+        async with engine.post(CHAT, chat_body(), x_data_parallel_rank="2") as reply:
+            assert reply.status == 200
+        page = (await engine.get("/metrics"))[1]
+    lines = [line for line in page.splitlines() if line.startswith("vllm:prompt_tokens_total{")]
+    assert [line.rpartition(" ")[2] == "0.0" for line in lines] == [True, True, False]
+    heads = [line for line in page.splitlines() if line.startswith("# TYPE")]
+    assert len(heads) == len({*heads})

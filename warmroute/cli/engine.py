@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block-tokens", type=int, default=16, help="tokens of a block")
     parser.add_argument("--max-num-seqs", type=int, default=1024, help="requests in a batch")
     parser.add_argument("--max-batched-tokens", type=int, default=8192, help="tokens of a step")
+    parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks, each a whole engine")
     parser.add_argument("--jitter", type=float, default=0.02, help="share by which steps vary")
     parser.add_argument("--seed", type=int, default=0, help="fixes the jitter and the generated text")
     parser.add_argument(
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> ServerConfig:
-    for option in ("speed_up", "blocks", "block_tokens", "max_num_seqs", "max_batched_tokens"):
+    for option in ("speed_up", "blocks", "block_tokens", "max_num_seqs", "max_batched_tokens", "ranks"):
         if not getattr(args, option) > 0:
             raise WarmrouteError(f"--{option.replace('_', '-')}: {getattr(args, option):g}; allowed: above 0")
     if not 0 <= args.jitter < 1:
@@ -70,7 +71,7 @@ def _config(args: argparse.Namespace) -> ServerConfig:
         jitter_ratio=args.jitter,
         seed=args.seed,
     )
-    return ServerConfig(engine, model=args.model, admin=args.admin)
+    return ServerConfig(engine, model=args.model, admin=args.admin, ranks=args.ranks)
 
 
 def _address(text: str) -> tuple[str, int]:

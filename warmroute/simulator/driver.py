@@ -50,12 +50,18 @@ class Stream:
 
 
 class EngineDriver:
-    """One engine in real time, on the loop's clock. Freezing stops it; its requests continue later."""
+    """One rank of an engine in real time, on the loop's clock. Freezing stops it; its requests wait."""
 
     def __init__(
-        self, config: EngineConfig, loop: asyncio.AbstractEventLoop, wall: Callable[[], float]
+        self,
+        config: EngineConfig,
+        loop: asyncio.AbstractEventLoop,
+        wall: Callable[[], float],
+        rank: int = 0,
     ) -> None:
+        """`rank` is the engine's data-parallel rank: the label of its metrics."""
         self._config = config
+        self._rank = rank
         self._loop = loop
         self._wall = wall
         self._behind = 0.0  # seconds by which the engine's clock is behind the loop's: time spent frozen
@@ -152,7 +158,7 @@ class EngineDriver:
         self._pump()
         gauges = Gauges.of(self.model)
         shown = gauges if self.distort is None else self.distort(gauges)
-        return self.metrics.page(self.model, model_name, self.started_at, shown)
+        return self.metrics.page(self.model, model_name, self.started_at, shown, rank=self._rank)
 
     def close(self) -> None:
         """Stop the timer."""

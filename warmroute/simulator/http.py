@@ -25,7 +25,7 @@ import asyncio
 import json
 import logging
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -35,7 +35,7 @@ from uuid import uuid4
 import msgspec
 from aiohttp import web
 
-from fleet.names import HEADER_ENDPOINT
+from fleet.names import HEADER_ENDPOINT, HEADER_RANK
 from warmroute.simulator.admin import (
     NO_FAULT,
     Fault,
@@ -60,6 +60,7 @@ from warmroute.simulator.driver import DroppedError, EngineDriver, Stream
 from warmroute.simulator.embeddings import embeddings_json, read_inputs
 from warmroute.simulator.generate import SglangWriter, TgiWriter, read_generate, read_generate_stream
 from warmroute.simulator.messages import MessageWriter, messages_error, read_count, read_message
+from warmroute.simulator.metrics import page_of_ranks
 from warmroute.simulator.model import EngineConfig, Request
 from warmroute.simulator.protocol import (
     BadRequestError,
@@ -105,11 +106,14 @@ class ServerConfig:
     model: str = "warm-model"
     admin: bool = False
     """Whether admin routes answer peers that are not on loopback."""
+    ranks: int = 1
+    """Data-parallel ranks, each with the whole of `engine`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     call: Call
+    driver: EngineDriver
     streams: list[Stream]
     """One for each choice, and so are the answers."""
     answers: list[str]
@@ -126,7 +130,8 @@ class EngineServer:
 
     def __init__(self, config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
-        self.driver = EngineDriver(config.engine, loop, time.time)
+        self.drivers = [EngineDriver(config.engine, loop, time.time, rank) for rank in range(config.ranks)]
+        """One for each rank."""
         self.counts = RequestCounts()
         self.fault = NO_FAULT
         self.responses = Responses()
@@ -154,10 +159,16 @@ class EngineServer:
             ("POST", "/admin/reset_cache"): self._admin_reset_cache,
         }
 
+    @property
+    def driver(self) -> EngineDriver:
+        """The first rank, which stands for all of them: what happens to an engine happens to each."""
+        return self.drivers[0]
+
     def close(self) -> None:
         """Stop."""
         self.responses.clear()
-        self.driver.close()
+        for driver in self.drivers:
+            driver.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -211,7 +222,7 @@ class EngineServer:
         call = read(body)
         self._check_model(call.model)
         await self.driver.thawed()
-        work = self._start(call, request.headers.get("x-request-id"))
+        work = self._start(call, request.headers.get("x-request-id"), self._rank(request))
         if call.background:
             return self._in_background(work, address, counts)
         return await self._answer(request, work, address, counts)
@@ -226,7 +237,8 @@ class EngineServer:
         await self.driver.thawed()
         # An embedding ends with its prefill, when another request gets its first token.
         works = [
-            self._start(Call("completion", None, each, 1, stream=False), None) for each in inputs.prompts
+            self._start(Call("completion", None, each, 1, stream=False), None, self._rank())
+            for each in inputs.prompts
         ]
         try:
             for work in works:
@@ -261,7 +273,7 @@ class EngineServer:
         self._refuse_on_demand()
         await self.driver.thawed()
         socket = await open_socket(request, address)
-        await converse(socket, partial(say, self.driver, self._speaker, self.config.engine.block_tokens))
+        await converse(socket, partial(say, self._rank(), self._speaker, self.config.engine.block_tokens))
         counts.finished += 1
         return socket
 
@@ -273,7 +285,16 @@ class EngineServer:
         if model is not None and model != self.config.model:
             raise BadRequestError(f"The model `{model}` does not exist.", 404, "NotFoundError")
 
-    def _start(self, call: Call, request_id: str | None) -> _Work:
+    def _rank(self, request: web.BaseRequest | None = None) -> EngineDriver:
+        """Return the rank that a request names, otherwise the one with the shortest queues, as in vLLM."""
+        with suppress(ValueError):
+            named = int("" if request is None else request.headers.get(HEADER_RANK, ""))
+            if not 0 <= named < len(self.drivers):
+                raise BadRequestError(f"data_parallel_rank {named} is out of range [0, {len(self.drivers)}).")
+            return self.drivers[named]
+        return min(self.drivers, key=lambda driver: 4 * driver.model.waiting + driver.model.running)
+
+    def _start(self, call: Call, request_id: str | None, driver: EngineDriver) -> _Work:
         engine = self.config.engine
         prompt_tokens = count_tokens(call.prompt)
         check_length(prompt_tokens, call.max_tokens, engine.limit_tokens)
@@ -282,7 +303,7 @@ class EngineServer:
             for index in range(call.choices)
         ]
         streams = [
-            self.driver.submit(
+            driver.submit(
                 Request(
                     prompt_tokens,
                     call.max_tokens,
@@ -295,7 +316,7 @@ class EngineServer:
         own_id = uuid4().hex if call.store else f"{next(self._ids):08x}"
         request_id = own_id if call.store or not request_id else request_id
         writer = _WRITERS[call.form](call, request_id, self.config.model, int(time.time()))
-        return _Work(call, streams, answers, prompt_tokens, writer)
+        return _Work(call, driver, streams, answers, prompt_tokens, writer)
 
     async def _answer(
         self, request: web.BaseRequest, work: _Work, address: str, counts: RequestCounts
@@ -344,7 +365,7 @@ class EngineServer:
 
     def _release(self, work: _Work, counts: RequestCounts) -> None:
         # As vLLM does, a request counts once, whatever its number of choices.
-        cut_short = [self.driver.release(stream) for stream in work.streams]
+        cut_short = [work.driver.release(stream) for stream in work.streams]
         counts.aborted += any(cut_short)
 
     async def _stream(self, request: web.BaseRequest, work: _Work, address: str) -> web.StreamResponse:
@@ -385,9 +406,13 @@ class EngineServer:
         return web.Response(headers={HEADER_ENGINE: own_address(request)})
 
     async def _metrics(self, request: web.BaseRequest) -> web.StreamResponse:
-        page = self._stale_page if self.driver.frozen else self.driver.page(self.config.model)
+        page = self._stale_page if self.driver.frozen else self._page()
         headers = {"content-type": METRICS_TYPE, HEADER_ENGINE: own_address(request)}
         return web.Response(body=page, headers=headers)
+
+    def _page(self) -> bytes:
+        pages = [driver.page(self.config.model) for driver in self.drivers]
+        return pages[0] if len(pages) == 1 else page_of_ranks(pages)
 
     def _admits(self, request: web.BaseRequest) -> bool:
         return self.config.admin or is_loopback(request.remote)
@@ -410,8 +435,9 @@ class EngineServer:
     def set_fault(self, fault: Fault) -> None:
         """Heal the fault in force and put `fault` in its place."""
         if fault.kind == "frozen" and not self.driver.frozen:
-            self._stale_page = self.driver.page(self.config.model)
-        apply_fault(self.driver, fault)
+            self._stale_page = self._page()
+        for driver in self.drivers:
+            apply_fault(driver, fault)
         self.fault = fault
         if fault.kind == "reset":
             for transport in tuple(self._transports):
@@ -422,11 +448,13 @@ class EngineServer:
         self.set_fault(NO_FAULT)
         self.counts = RequestCounts()
         self.responses.clear()
-        self.driver.restart()
+        for driver in self.drivers:
+            driver.restart()
         return await self._admin_counts(request)
 
     async def _admin_reset_cache(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.driver.reset_cache()
+        for driver in self.drivers:
+            driver.reset_cache()
         return await self._admin_counts(request)
 
 

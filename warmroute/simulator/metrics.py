@@ -166,6 +166,7 @@ class EngineMetrics:
         started_at: float,
         gauges: Gauges | None = None,
         histograms: Container[str] | None = None,
+        rank: int = 0,
     ) -> bytes:
         """The page in Prometheus' text format. `started_at` is in seconds of Unix time.
 
@@ -173,13 +174,13 @@ class EngineMetrics:
         without the prefix, the page leaves out all others.
         """
         name = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        labels = f'engine="0",model_name="{name}"'
+        labels = f'engine="{rank}",model_name="{name}"'
         lines = [
             "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.",
             "# TYPE process_start_time_seconds gauge",
             f"process_start_time_seconds {started_at!r}",
         ]
-        lines += _gauges(model, gauges or Gauges.of(model), labels)
+        lines += _gauges(model, gauges or Gauges.of(model), labels, rank)
         lines += _counters(model, labels)
         lines += _family(
             "request_success_total",
@@ -212,11 +213,24 @@ class EngineMetrics:
         yield "request_prefill_kv_computed_tokens", self.prefill_computed
 
 
-def _gauges(model: EngineModel, shown: Gauges, labels: str) -> Iterator[str]:
+def page_of_ranks(pages: Sequence[bytes]) -> bytes:
+    """Return one page of those of an engine's ranks, the samples of each metric together."""
+    families: dict[str, dict[str, str]] = {}
+    """By the two lines before the samples: each sample by what stands before its value."""
+    for page in pages:
+        for text in page.decode().split("# HELP ")[1:]:
+            head, kind, *lines = text.splitlines()
+            samples = families.setdefault(f"# HELP {head}\n{kind}", {})
+            for line in lines:
+                samples.setdefault(line.rpartition(" ")[0], line)
+    return "".join("\n".join((head, *samples.values(), "")) for head, samples in families.items()).encode()
+
+
+def _gauges(model: EngineModel, shown: Gauges, labels: str, rank: int) -> Iterator[str]:
     config = model.config
     size = config.num_blocks * config.block_tokens
     cache_labels = (
-        f'block_size="{config.block_tokens}",cache_dtype="auto",enable_prefix_caching="True",engine="0",'
+        f'block_size="{config.block_tokens}",cache_dtype="auto",enable_prefix_caching="True",engine="{rank}",'
         f'gpu_memory_utilization="0.92",kv_cache_max_concurrency="{size / config.limit_tokens!r}",'
         f'kv_cache_size_tokens="{size}",num_cpu_blocks="None",num_gpu_blocks="{config.num_blocks}",'
         f'num_gpu_blocks_override="{config.num_blocks}",prefix_caching_hash_algo="xxhash"'
