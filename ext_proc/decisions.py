@@ -105,6 +105,7 @@ def _shown(entry: _Entry) -> dict[str, Any]:
         "pool": entry.cluster or None,
         "reason": result.reason.value,
         "endpoint": result.endpoints[0] if result.endpoints else None,
+        "rank": result.rank or None,
         "fallbacks": result.endpoints[1:],
         "matched_share": result.matched_share if result.endpoints else None,
         "expected_seconds": result.expected_seconds,

@@ -392,8 +392,9 @@ class RequestStream:
             if decision.request is not None:
                 sent = processor.director.book(decision)
             # A stream that ends early would look like an idle, fast endpoint; unknown is better than wrong.
-            if decision.result.endpoints and self._lasts and exchange.lasts:
-                self._token = processor.director.started(decision.result.endpoints[0], sent)
+            result = decision.result
+            if result.endpoints and self._lasts and exchange.lasts:
+                self._token = processor.director.started(result.rank_name or result.endpoints[0], sent)
             processor.count(decision, self._seconds, streamed=exchange.streamed)
             request_id, cluster = request.request_id, request.cluster
             processor.decisions.note(

@@ -28,6 +28,7 @@ from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.stored import name_in_path
 from ext_proc.prompt.unreadable import Unreadable
+from fleet.ranks import address_of_rank
 from fleet.store import Missed
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Director:
         if not pool.shape.addresses:
             return Decision(PickResult.none(Reason.NO_ENDPOINT))
         stored = self._stored.at(
-            parsed, request.path if request.no_body else "", pool.shape.position, allowed
+            parsed, request.path if request.no_body else "", pool.shape.endpoints, allowed
         )
         # The model may follow in the missing rest of a cut body.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
@@ -111,16 +112,17 @@ class Director:
         profile = None if model is None else pool.profile(model, allowed, too_short)
         if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
             return Decision(PickResult.refuse(Reason.SHED, refusal))
-        if stored and (profile is None or profile.candidates.place(stored) is None):
+        if stored and (profile is None or not profile.candidates.places(stored)):
             return Decision(PickResult((stored,), Reason.STORED))
         if model is None or profile is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
             return Decision(PickResult.none(reason))
-        return profile.pick(
+        decision = profile.pick(
             self.pick_request(
                 request, parsed, prompt, pool, model, explain=explain, stored=stored, too_short=too_short
             )
         )
+        return decision if pool.shape.ranks == 1 else pool.by_endpoint(decision)
 
     def _without_prompt(
         self, request: HttpRequest, parsed: ParsedBody, unreadable: Unreadable, allowed: Subset | None
@@ -135,7 +137,7 @@ class Director:
             if self._refuses and (refusal := self._refusal(request, pool, profile, allowed)) is not None:
                 return Decision(PickResult.refuse(Reason.SHED, refusal))
         if pool is not None and (
-            stored := self._stored.at(parsed, request.path, pool.shape.position, allowed)
+            stored := self._stored.at(parsed, request.path, pool.shape.endpoints, allowed)
         ):
             return Decision(PickResult((stored,), Reason.STORED))
         return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
@@ -151,7 +153,7 @@ class Director:
         return 0.0 if view is None else view.sampling_ratio_floor
 
     def started(self, address: str, sent: SentRequest | None = None) -> Token:
-        """Count a request in flight to an endpoint; `sent` is what `book` returned for it."""
+        """Count a request in flight to an endpoint or rank; `sent` is what `book` returned for it."""
         token = self.traffic.started(address, sent)
         self.pools.note_in_flight(address, token.started_at)
         return token
@@ -181,18 +183,21 @@ class Director:
             if request:
                 self._refusals.note(request, picked, now)
             self.pools.put_off_trial(picked)
-        taken_back = self._sent.take_back(serial, prompt, picked)
+        names = self.pools.columns_of(picked)
+        taken_back = self._sent.take_back(serial, prompt, names)
         if taken_back is None:
             return
         sent, kept = taken_back
         # Where leading blocks stay warm, the leading part may have been there before.
-        self.warmth.take_back(picked, sent.blocks, kept, 0 if kept else sent.mark)
-        there = served if served in self.pools else ""
+        self.warmth.take_back(sent.address, sent.blocks, kept, 0 if kept else sent.mark)
+        # Every attempt names the same rank.
+        columns = dict(enumerate(self.pools.columns_of(served) if served in self.pools else ()))
+        there = columns.get(names.index(sent.address), "")
         if there:
             self._record(SentPrompt(there, sent.blocks, 0, now))
         if sent.session:
-            self.sessions.take_back(sent.session, picked, there or sent.session_before, now)
-            if self._hard and (place := there or sent.session_before):
+            self.sessions.take_back(sent.session, sent.address, there or sent.session_before, now)
+            if self._hard and (place := address_of_rank(there or sent.session_before)):
                 self.places.place(session_name(sent.session), place)
         if sent.kv_key and self._kv is not None:
             self._kv.view.expect_no_more(picked, sent.kv_key)
@@ -339,7 +344,8 @@ class Director:
             return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
         position = pool.shape.position
-        for address, warm in self._kv.merged(kv, self.warmth.index.matched(blocks), len(blocks)).items():
+        local, ranks = self.warmth.index.matched(blocks), pool.shape.ranks
+        for address, warm in self._kv.merged(kv, local, len(blocks), ranks).items():
             if (row := position.get(address)) is not None:
                 matched[row] = min(warm, len(blocks))
         return matched
@@ -349,7 +355,7 @@ class Director:
         request, result = decision.request, decision.result
         if request is None or (pool := self.pools.get(request.pool)) is None:
             return None
-        first, blocks, now = result.endpoints[0], request.blocks, request.now
+        first, blocks, now = result.rank_name or result.endpoints[0], request.blocks, request.now
         total, seconds, expected = pool.book(decision)
         self.traffic.picked(first, seconds)
         matched = request.matched.item(pool.shape.position[first])
@@ -361,13 +367,13 @@ class Director:
             self.warmth.popularity.count(blocks, now, also, total, look_back)
             sent.mark = self._note_leading(request, first, matched)
         if request.kv_keys is not None and self._kv is not None:
-            sent.kv_key = self._kv.view.expect(first, request.kv_keys, request.kv_shape)
+            sent.kv_key = self._kv.view.expect(result.endpoints[0], request.kv_keys, request.kv_shape)
         # A session does not follow a trial: that endpoint may not be reliable yet.
         if request.session_digest and not decision.trial:
             sent.session, sent.session_before = request.session_digest, request.session
             self.sessions.note(request.session_digest, first, now)
             if self._hard:
-                self.places.place(session_name(request.session_digest), first)
+                self.places.place(session_name(request.session_digest), result.endpoints[0])
         self._record(sent)
         return expected
 

@@ -10,6 +10,7 @@ import numpy as np
 from ext_proc.pick import LoadColumns, PoolState
 from ext_proc.prefix.index import DepthColumn
 from fleet.columns import memory_that_counts
+from fleet.ranks import address_of_rank, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,6 +89,8 @@ class Pools:
         self._pool_of: dict[str, PoolState] = {}
         self._columns: dict[str, DepthColumn] = {}
         self._membership: Membership | None = None
+        self._ranks: dict[str, int] = {}
+        """Ranks of each endpoint, by pool, where picks choose among them."""
         self._view: FleetView | None = None
         self._refreshed_at = 0.0
         self._index_limits: dict[str, int] = {}
@@ -103,7 +106,9 @@ class Pools:
         # The signals of a view that is not replaced become stale, and then unknown.
         if view is self._view and now - self._refreshed_at < stale_after / 2:
             return True
-        if view.membership is not self._membership:
+        ranks = {name: of_pool.count for name, of_pool in view.ranks.items()} if view.ranks else {}
+        if view.membership is not self._membership or ranks != self._ranks:
+            self._ranks = ranks
             self._take_membership(view.membership, now)
         signals = view.signals.fresh(now - stale_after)
         kv, gpu = signals["memory_used_ratio"], signals["gpu_memory_used_ratio"]
@@ -132,12 +137,17 @@ class Pools:
     def __iter__(self) -> Iterator[PoolState]:
         return iter(self._pools.values())
 
+    def columns_of(self, address: str) -> tuple[str, ...]:
+        """Return the names of an endpoint's columns: its own, or those of its ranks."""
+        pool = self._pool_of.get(address)
+        return (address,) if pool is None else pool.shape.columns_of(address)
+
     def __contains__(self, address: str) -> bool:
         return address in self._pool_of
 
     @property
     def addresses(self) -> Iterable[str]:
-        """Every endpoint."""
+        """Every endpoint, and the names of ranks."""
         return self._pool_of.keys()
 
     def note_in_flight(self, address: str, now: float | None = None) -> None:
@@ -162,12 +172,14 @@ class Pools:
         if pool is not None:
             pool.put_off_trial(address, self._clock())
 
-    def emptied(self, address: str) -> None:
-        """Forget the cache of an engine that has dropped it, but not its size."""
-        if address in self._pool_of:
-            self._warmth.forget(address)
-            if (limit := self._index_limits.get(address)) is not None:
-                self._warmth.index.resize(address, limit)
+    def emptied(self, address: str, rank: int = 0) -> None:
+        """Forget the cache of an engine, or of one of its ranks, that has dropped it, but not its size."""
+        if (pool := self._pool_of.get(address)) is None:
+            return
+        name = rank_name(address, rank) if pool.shape.ranks > 1 else address
+        self._warmth.forget(name)
+        if (limit := self._index_limits.get(name)) is not None:
+            self._warmth.index.resize(name, limit)
 
     def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
         """Apply changed settings, and a new `Warmth`."""
@@ -182,7 +194,7 @@ class Pools:
         pick, begin = self._settings.ext_proc.pick, 0
         shared = bool(self._settings.ext_proc.shared.url.get_secret_value())
         for pool in self._pools.values():
-            end = begin + len(pool.shape.addresses)
+            end = begin + len(pool.shape.endpoints)
             columns = LoadColumns.of(
                 pool.shape,
                 signals.part(begin, end),
@@ -191,6 +203,8 @@ class Pools:
                 view.prefill_elsewhere,
                 view.overridden,
             )
+            if pool.shape.ranks > 1:
+                columns = columns.by_rank(pool.shape, view.ranks[pool.shape.name])
             answers = pool.refresh(columns, pick, now, shared=shared)
             if answers is not None:
                 self._accuracy.answered(pool.shape.name, answers)
@@ -198,30 +212,37 @@ class Pools:
         addresses = view.membership.addresses
         progress, reachable = signals["progress_total"], signals["reachable"]
         for address in self._restarts.update(addresses, progress, reachable):
-            self._warmth.forget(address)
-            self._pool_of[address].forget(address)
-            self._index_limits.pop(address, None)
-        self._resize_index(addresses, signals["kv_capacity_tokens"])
+            pool = self._pool_of[address]
+            pool.forget(address)
+            for name in pool.shape.columns_of(address):
+                self._warmth.forget(name)
+                self._index_limits.pop(name, None)
+        for pool in self._pools.values():
+            assert pool.columns is not None
+            self._resize_index(pool.shape.addresses, pool.columns.signal("kv_capacity_tokens"))
         for address in self._warmth.expire(now):
             self._restarts.forget(address)
             self._index_limits.pop(address, None)
 
     def _take_membership(self, membership: Membership, now: float) -> None:
-        members = membership.by_address.keys()
-        for address in members - self._pool_of.keys():
-            # A returning endpoint may have been forgotten with its size.
-            self._index_limits.pop(address, None)
-        self._warmth.keep(members, now)
-        # An endpoint that may return with its warmth may have restarted meanwhile.
-        self._restarts.keep(members | self._warmth.leaving)
-        self._traffic.keep(members)
         in_flight = self._traffic.in_flight
         pools: dict[str, PoolState] = {}
         for pool in membership.pools:
-            state = self._pools.get(pool.name) or PoolState(pool)
-            pools[pool.name] = state if state.pool == pool else state.moved_to(pool, in_flight)
+            ranks = self._ranks.get(pool.name, 1)
+            state = self._pools.get(pool.name) or PoolState(pool, ranks)
+            same = state.pool == pool and state.shape.ranks == ranks
+            pools[pool.name] = state if same else state.moved_to(pool, in_flight, ranks)
+        members = {name for pool in pools.values() for name in pool.shape.addresses}
+        for name in members - self._pool_of.keys():
+            # A returning endpoint may have been forgotten with its size.
+            self._index_limits.pop(name, None)
+        self._warmth.keep(members, now)
+        # An endpoint that may return with its warmth may have restarted meanwhile.
+        self._restarts.keep({*membership.by_address, *map(address_of_rank, self._warmth.leaving)})
+        self._traffic.keep(members)
         self._pools = pools
-        self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
+        self._pool_of = {name: pool for pool in pools.values() for name in pool.shape.endpoints}
+        self._pool_of |= {name: pool for pool in pools.values() for name in pool.shape.addresses}
         self._columns = {
             pool.shape.name: DepthColumn(self._warmth.index, pool.shape.addresses) for pool in pools.values()
         }

@@ -93,18 +93,19 @@ class SentPrompts:
             if not self._order:
                 return
 
-    def take_back(self, serial: int, prompt: int, address: str) -> tuple[SentPrompt, int] | None:
+    def take_back(self, serial: int, prompt: int, names: Sequence[str]) -> tuple[SentPrompt, int] | None:
         """Return a prompt, and the number of its leading blocks that stay; None: it is not remembered.
 
-        `prompt` is its last block, which identifies a prompt of another worker.
+        `prompt` is its last block, which identifies a prompt of another worker. `names` are those of its
+        endpoint, or of the endpoint's ranks.
         """
         gone = self._by_serial.get(serial)
         if gone is None:
-            equal = self._shared.get((address, prompt))
+            equal = next((same for name in names if (same := self._shared.get((name, prompt)))), None)
             if equal is None:
                 return None
             gone = equal[0]
-        elif gone.address != address:
+        elif gone.address not in names:
             return None
         # It stays in the order, where its blocks are counted.
         self._drop(gone)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from fleet.ranks import address_of_rank
 from fleet.store import Traffic
 
 if TYPE_CHECKING:
@@ -142,12 +143,13 @@ class TrafficCounter:
             del self._by_address[address]
 
     def snapshot(self) -> list[Traffic]:
-        """Return the traffic of every endpoint with a request so far that has not left."""
+        """Return the traffic of every endpoint with a request so far that has not left, ranks together."""
         now = self._clock()
         since = now - self.window_seconds
-        return [
-            Traffic(
-                address=endpoint.address,
+        by_address: dict[str, Traffic] = {}
+        for endpoint in self._by_address.values():
+            entry = Traffic(
+                address=address_of_rank(endpoint.address),
                 in_flight=len(endpoint.open),
                 started_total=endpoint.started_total,
                 finished_total=endpoint.finished_total,
@@ -157,11 +159,29 @@ class TrafficCounter:
                 ),
                 prefill_seconds_total=endpoint.prefill_seconds,
             )
-            for endpoint in self._by_address.values()
-        ]
+            other = by_address.get(entry.address)
+            by_address[entry.address] = entry if other is None else _joined(other, entry)
+        return list(by_address.values())
 
     def _endpoint(self, address: str) -> _EndpointTraffic:
         endpoint = self._by_address.get(address)
         if endpoint is None:
             endpoint = self._by_address[address] = _EndpointTraffic(address)
         return endpoint
+
+
+def _joined(one: Traffic, other: Traffic) -> Traffic:
+    """Return the traffic of two ranks of an endpoint."""
+    return Traffic(
+        one.address,
+        one.in_flight + other.in_flight,
+        one.started_total + other.started_total,
+        one.finished_total + other.finished_total,
+        _longest(one.duration_p99_seconds, other.duration_p99_seconds),
+        _longest(one.oldest_in_flight_seconds, other.oldest_in_flight_seconds),
+        (one.prefill_seconds_total or 0.0) + (other.prefill_seconds_total or 0.0),
+    )
+
+
+def _longest(*seconds: float | None) -> float | None:
+    return max((each for each in seconds if each is not None), default=None)

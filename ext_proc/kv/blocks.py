@@ -54,14 +54,17 @@ class _Block(msgspec.Struct, gc=False):
 class Slot:
     """The blocks of one publisher."""
 
-    __slots__ = ("bit", "block_tokens", "blocks", "lost", "number", "orphans", "owner", "unknown_removals")
+    __slots__ = (
+        "bit", "block_tokens", "blocks", "lost", "number", "orphans", "owner", "rank", "unknown_removals",
+    )  # fmt: skip
 
-    def __init__(self, number: int, owner: str) -> None:
+    def __init__(self, number: int, owner: str, rank: int) -> None:
         self.number = number
         """Changes when the blocks become void."""
         self.bit = 1 << number
         self.owner = owner
         """The endpoint's address."""
+        self.rank = rank
         self.blocks: dict[int, _Block] = {}
         self.block_tokens = 0
         self.orphans = 0
@@ -90,9 +93,9 @@ class BlockIndex:
         self._void: deque[tuple[int, dict[int, _Block]]] = deque()
         """Numbers without a slot, with the blocks whose masks still have their bits."""
 
-    def open(self, owner: str) -> Slot:
-        """Return a new slot of an endpoint."""
-        slot = Slot(self._number(), owner)
+    def open(self, owner: str, rank: int = 0) -> Slot:
+        """Return a new slot of an endpoint's rank."""
+        slot = Slot(self._number(), owner, rank)
         self._slots[slot.number] = slot
         return slot
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ext_proc.kv.view import Freshness, KvView
 from ext_proc.prompt.text import IDS, PART, is_null
+from fleet.ranks import address_of_rank, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -168,8 +169,12 @@ class KvLookup:
             return None
         return ""
 
-    def merged(self, prompt: KvPrompt, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
+    def merged(
+        self, prompt: KvPrompt, local: Mapping[str, int], blocks: int, ranks: int = 1
+    ) -> Mapping[str, int]:
         """Return, by address, how many of the prompt's `blocks` leading blocks each endpoint has.
+
+        With `ranks` of each endpoint, from 2 on, names are those of ranks.
 
         `local` is the caller's own estimate in the same unit. Events replace the estimate of an endpoint if
         all of its blocks are known. If only a part of them or of the prompt is, the larger number counts.
@@ -183,14 +188,18 @@ class KvLookup:
             whole, partial = whole - odd, partial - odd
         if not whole and not partial:
             return local
-        cached_tokens = self.view.cached_tokens(prompt.keys, self.most_blocks)
+        if ranks > 1:
+            whole, partial = (self._by_rank(each & members, ranks) for each in (whole, partial))
+            members = whole | partial
+        cached_tokens = self.view.cached_tokens(prompt.keys, self.most_blocks, by_rank=ranks > 1)
         usable = len(prompt.keys) - 1
         merged = {a: n for a, n in local.items() if a not in whole}
         for address, tokens in cached_tokens.items():
             if address not in members or (address not in whole and address not in partial):
                 continue
             cached = min(blocks, round(blocks * tokens / prompt.total))
-            exact = address in whole and (prompt.whole or tokens + self.view.block_tokens(address) <= usable)
+            block_tokens = self.view.block_tokens(address_of_rank(address))
+            exact = address in whole and (prompt.whole or tokens + block_tokens <= usable)
             if not exact:
                 cached = max(cached, local.get(address, 0))
             if cached:
@@ -198,9 +207,17 @@ class KvLookup:
         if not prompt.whole:
             # Too short a leading part without a match proves nothing.
             for address in whole - cached_tokens.keys():
-                if address in local and self.view.block_tokens(address) > usable:
+                if address in local and self.view.block_tokens(address_of_rank(address)) > usable:
                     merged[address] = local[address]
         return merged
+
+    def _by_rank(self, addresses: Iterable[str], ranks: int) -> frozenset[str]:
+        """Return the names of the ranks that publish events."""
+        return frozenset(
+            rank_name(address, rank)
+            for address in addresses
+            for rank in range(min(len(self.view.trackers(address)), ranks))
+        )
 
     def _classify(self) -> None:
         now = self._clock()

@@ -26,6 +26,7 @@ class Tracker:
         clock: Callable[[], float],
         on_stored: Callable[[list[int]], None] = lambda _: None,
         on_emptied: Callable[[], None] = lambda: None,
+        rank: int = 0,
     ) -> None:
         """`owner` is the endpoint's address.
 
@@ -35,7 +36,7 @@ class Tracker:
         self.sequence = Sequencer(replayable=replayable)
         self.counts = self.sequence.counts
         """By name in `KvMetrics.counters`."""
-        self.slot = index.open(owner)
+        self.slot = index.open(owner, rank)
         self.connected = False
         self.failure = ""
         """Class and place of the last exception that a message caused, without its words."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from ext_proc.kv.blocks import BlockIndex, step_tokens
 from ext_proc.kv.chain import LOW_64, MAX_TOKENS
 from ext_proc.kv.events import extra_of_salt
 from ext_proc.kv.tracker import Tracker
+from fleet.ranks import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -104,8 +106,8 @@ class KvView:
         """`limit` is the number of blocks that are kept of a publisher."""
         self.index = BlockIndex(limit)
         self._clock = clock
-        self.on_emptied: Callable[[str], None] = lambda _: None
-        """Called with the address of an engine that has dropped its whole cache."""
+        self.on_emptied: Callable[[str, int], None] = lambda _address, _rank: None
+        """Called with the address and the rank of an engine that has dropped its whole cache."""
         self._endpoints: dict[str, _Endpoint] = {}
 
     def add(self, address: str, *, ranks: int = 1, replayable: bool = True) -> list[Tracker]:
@@ -118,11 +120,15 @@ class KvView:
                 replayable=replayable,
                 clock=self._clock,
                 on_stored=lambda keys: self._match_expected(endpoint, keys),
-                on_emptied=lambda: self.on_emptied(address),
+                on_emptied=partial(self._emptied, address, rank),
+                rank=rank,
             )
-            for _ in range(ranks)
+            for rank in range(ranks)
         ]
         return endpoint.trackers
+
+    def _emptied(self, address: str, rank: int) -> None:
+        self.on_emptied(address, rank)
 
     def forget(self, address: str) -> None:
         """Stop following an endpoint. `index.sweep` frees the memory."""
@@ -205,16 +211,21 @@ class KvView:
         """Return the tokens of an endpoint's blocks; 0 before its first block."""
         return max((tracker.slot.block_tokens for tracker in self.trackers(address)), default=0)
 
-    def cached_tokens(self, keys: NDArray[np.uint64], most_blocks: int = 4096) -> dict[str, int]:
+    def cached_tokens(
+        self, keys: NDArray[np.uint64], most_blocks: int = 4096, *, by_rank: bool = False
+    ) -> dict[str, int]:
         """Return by address how many leading tokens its index has, whatever the freshness.
 
-        Tokens in slow memory count by `SLOW_TIER_WORTH`. An engine chooses among its ranks itself, so an
-        endpoint with several counts with their mean.
+        Tokens in slow memory count by `SLOW_TIER_WORTH`. Where an engine chooses among its ranks itself, an
+        endpoint with several counts with their mean. `by_rank`: return them by the names of ranks.
         """
         totals: dict[str, float] = {}
         for slot, (fast, anywhere) in self.index.matched(keys, most_blocks).items():
             tokens = fast + SLOW_TIER_WORTH * (anywhere - fast)
-            totals[slot.owner] = totals.get(slot.owner, 0.0) + tokens
+            name = rank_name(slot.owner, slot.rank) if by_rank else slot.owner
+            totals[name] = totals.get(name, 0.0) + tokens
+        if by_rank:
+            return {name: int(total) for name, total in totals.items()}
         return {a: int(total / len(self._endpoints[a].trackers)) for a, total in totals.items()}
 
     def expect(self, address: str, keys: NDArray[np.uint64], shape: int = 0) -> int:

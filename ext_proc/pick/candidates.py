@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,8 @@ from xxhash import xxh3_64_intdigest
 
 from ext_proc.pick.subset import by_host
 from fleet.columns import fill_unknown, unknown_as_zero
+from fleet.ranks import PARTED_SIGNALS, RANK_SIGNALS, rank_name
+from fleet.signals import ROW, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fleet.endpoint import Locality, Pool
+    from fleet.ranks import PoolRanks
     from fleet.signals import SignalTable
 
 MOST_APART: Final = 16
@@ -48,10 +51,17 @@ class PoolShape:
     """Whether an endpoint serves several models by name: one engine's are adapters of its own model."""
     aliases: Mapping[str, str]
     """Further names of an engine's own model to the name that stands for all of them."""
+    endpoints: Mapping[str, int]
+    """Address to the place among the endpoints; `position` itself where these have no ranks."""
+    ranks: int = 1
+    """Data-parallel ranks of each endpoint; from 2 on, each has a column, those of an endpoint together."""
 
     @classmethod
-    def of(cls, pool: Pool) -> PoolShape:
+    def of(cls, pool: Pool, ranks: int = 1) -> PoolShape:
         """Index a pool."""
+        endpoints = {endpoint.address: place for place, endpoint in enumerate(pool.endpoints)}
+        if ranks > 1:
+            pool = _by_rank(pool, ranks)
         addresses = tuple(endpoint.address for endpoint in pool.endpoints)
         any_model = [position for position, endpoint in enumerate(pool.endpoints) if not endpoint.models]
         rows: dict[str, list[int]] = {}
@@ -63,10 +73,11 @@ class PoolShape:
             frozenset(aliases.get(model, model) for model in endpoint.models) for endpoint in pool.endpoints
         }
         common = next(iter(served)) if len(served) == 1 else frozenset()
+        row_of = {address: row for row, address in enumerate(addresses)}
         return cls(
             name=pool.name,
             addresses=addresses,
-            position={address: position for position, address in enumerate(addresses)},
+            position=row_of,
             hashes=np.array([xxh3_64_intdigest(address.encode()) for address in addresses], np.uint64),
             rows_by_model={
                 model: np.array(sorted({*positions, *any_model}), np.intp)
@@ -83,7 +94,15 @@ class PoolShape:
                 if endpoint.listed
             ),
             aliases=aliases,
+            endpoints=row_of if ranks == 1 else endpoints,
+            ranks=ranks,
         )
+
+    def columns_of(self, address: str) -> tuple[str, ...]:
+        """Return the names of an endpoint's columns: its own, or those of its ranks."""
+        if self.ranks == 1 or (place := self.endpoints.get(address)) is None:
+            return (address,)
+        return self.addresses[place * self.ranks : (place + 1) * self.ranks]
 
     @cached_property
     def models_apart(self) -> tuple[str, ...]:
@@ -95,8 +114,8 @@ class PoolShape:
 
     @cached_property
     def hosts(self) -> Mapping[str, Mapping[str, int]]:
-        """Positions by host and port, for entries of subsets that are not spelt as addresses."""
-        return by_host(self.position)
+        """Places by host and port, for entries of subsets that are not spelt as addresses."""
+        return by_host(self.endpoints)
 
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
         """Return the model that a request means here, None if that is uncertain.
@@ -117,6 +136,18 @@ class PoolShape:
     def names(self, model: str | None) -> bool:
         """Whether an endpoint names `model` as its own."""
         return model in self.rows_by_model
+
+
+def _by_rank(pool: Pool, ranks: int) -> Pool:
+    """Return a pool with a member for each rank."""
+    return replace(
+        pool,
+        endpoints=tuple(
+            replace(endpoint, address=rank_name(endpoint.address, rank))
+            for endpoint in pool.endpoints
+            for rank in range(ranks)
+        ),
+    )
 
 
 def _aliases(pool: Pool) -> dict[str, str]:
@@ -156,6 +187,8 @@ class LoadColumns:
     """Seconds of prefill that other workers have sent so far; NaN: they do not report it."""
     overridden: NDArray[np.bool_]
     """Whether an operator has set the weight."""
+    names_ranks: bool = False
+    """Whether requests may name the rank that they are picked for."""
 
     @classmethod
     def of(
@@ -168,7 +201,7 @@ class LoadColumns:
         overridden: Collection[str] = (),
     ) -> LoadColumns:
         """Join a pool's part of a `SignalTable` with the values by address."""
-        nan, addresses = float("nan"), shape.addresses
+        nan, addresses = float("nan"), shape.endpoints
         return cls(
             signals=signals,
             weights=np.array([weights.get(address, nan) for address in addresses], np.float64),
@@ -187,6 +220,32 @@ class LoadColumns:
                 if overridden
                 else np.zeros(len(addresses), np.bool_)
             ),
+        )
+
+    def by_rank(self, shape: PoolShape, ranks: PoolRanks) -> LoadColumns:
+        """Return the columns of the endpoints' ranks: docs/decisions/0034 tells what each has for itself."""
+        count, table = shape.ranks, self.signals
+        values = table.values.repeat(count, axis=1)
+        values[rows_of(PARTED_SIGNALS)] /= count
+        for name, numbers in zip(RANK_SIGNALS, ranks.values, strict=True):
+            # What has faded or become stale at the endpoint has at its ranks.
+            values[ROW[name]] = np.minimum(values[ROW[name]], numbers.reshape(-1))
+        # Forecasts are of whole endpoints.
+        values[rows_of(name for name in ROW if "_forecast_" in name)] = np.nan
+        return LoadColumns(
+            replace(
+                table,
+                addresses=shape.addresses,
+                values=values,
+                observed_at=table.observed_at.repeat(count, axis=1),
+                sources=table.sources.repeat(count, axis=1),
+            ),
+            self.weights.repeat(count),
+            self.in_flight_elsewhere.repeat(count) / count,
+            self.prefill_elsewhere.repeat(count) / count,
+            self.overridden.repeat(count),
+            # Without news for long, an engine may have become another one.
+            ranks.named and not np.isnan(values[ROW["running"]]).all(),
         )
 
     def signal(self, name: str) -> NDArray[np.float64]:
@@ -263,6 +322,11 @@ class Candidates:
             return row
         place = int(self.rows.searchsorted(row))
         return place if place < self.rows.size and self.rows[place] == row else None
+
+    def places(self, address: str) -> list[int]:
+        """Return the positions among the candidates of an endpoint or of its ranks."""
+        places = map(self.place, self.shape.columns_of(address))
+        return [place for place in places if place is not None]
 
     def shares(self) -> NDArray[np.float64]:
         """Return each candidate's share of the weights, its fair share of the requests: the sum is 1."""

@@ -29,8 +29,8 @@ class Fallbacks:
     def __init__(self, context: TickContext) -> None:
         self._candidates = context.candidates
         self._backlog = context.backlog
-        self.count = context.settings.fallbacks + 1
-        """Endpoints to name, the first one included."""
+        self.count = context.settings.fallbacks * context.candidates.shape.ranks + 1
+        """Columns to name, the first one included: enough for as many endpoints, whatever their ranks."""
         self._other_domain_seconds = context.settings.other_domain_seconds
 
     def endpoints(self, order: list[int], leading_hash: int) -> tuple[str, ...]:

@@ -58,9 +58,9 @@ def subset(context: FilterContext) -> NDArray[np.bool_] | None:
     if context.subset is None:
         return None
     shape = context.shape
-    mask = np.zeros(len(shape.addresses), np.bool_)
-    mask[context.subset.rows(shape.position, lambda: shape.hosts)] = True
-    return mask
+    mask = np.zeros(len(shape.endpoints), np.bool_)
+    mask[context.subset.rows(shape.endpoints, lambda: shape.hosts)] = True
+    return mask if shape.ranks == 1 else mask.repeat(shape.ranks)
 
 
 def healthy(context: FilterContext) -> NDArray[np.bool_]:

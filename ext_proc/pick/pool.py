@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from ext_proc.pick.adapters import Adapters
@@ -21,6 +22,7 @@ from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.rows import sources_of
 from ext_proc.prompt.length import LEAST_BYTES, least_tokens
 from fleet.columns import unknown_as_zero
+from fleet.ranks import address_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,9 +49,10 @@ _MOST_PROFILES: Final = 64
 class PoolState:
     """Rebuilt in parts: shape per membership, columns per tick, a profile at its first use in a tick."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, ranks: int = 1) -> None:
+        """`ranks` is the number of data-parallel ranks of each endpoint that picks choose among."""
         self.pool = pool
-        self.shape = PoolShape.of(pool)
+        self.shape = PoolShape.of(pool, ranks)
         size = len(self.shape.addresses)
         self.backlog = Backlog(self.shape.addresses)
         self.adapters = Adapters(size, WINDOW_SECONDS)
@@ -64,9 +67,9 @@ class PoolState:
         self.context_lengths: tuple[float, ...] = ()
         """Known context lengths in tokens, in order; empty: all endpoints have the same, or none is known."""
 
-    def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
+    def moved_to(self, pool: Pool, in_flight: Callable[[str], int], ranks: int = 1) -> PoolState:
         """Return the state for another membership; endpoints that stay keep their history."""
-        moved = PoolState(pool)
+        moved = PoolState(pool, ranks)
         addresses = moved.shape.addresses
         sources = sources_of(addresses, self.shape.position)
         moved.backlog = self.backlog.moved_to(addresses, sources, in_flight)
@@ -166,6 +169,17 @@ class PoolState:
         profiles = (self.profile(model, subset) for model in self.shape.models_apart)
         return (profile for profile in profiles if profile is not None)
 
+    def by_endpoint(self, decision: Decision) -> Decision:
+        """Return a decision among ranks as one among endpoints, each once, with the rank of the first."""
+        assert self._columns is not None
+        assert self._settings is not None
+        result, most = decision.result, self._settings.fallbacks + 1
+        first = result.endpoints[0]
+        endpoints = tuple(dict.fromkeys(map(address_of_rank, result.endpoints)))[:most]
+        rank = first.removeprefix(f"{endpoints[0]}#") if self._columns.names_ranks else ""
+        result = msgspec.structs.replace(result, endpoints=endpoints, rank=rank, rank_name=first)
+        return msgspec.structs.replace(decision, result=result)
+
     def demand(self, model: str) -> Demand:
         """Return the demand for a model."""
         key = model if model in self.shape.rows_by_model else ""
@@ -180,8 +194,9 @@ class PoolState:
         Return the requests for its model, this one included, its seconds of prefill, and what is to be
         reported by `ended`; None: nothing.
         """
-        request, first = decision.request, decision.result.endpoints[0]
+        request, result = decision.request, decision.result
         assert request is not None
+        first = result.rank_name or result.endpoints[0]
         row, now = self.shape.position[first], request.now
         if (profile := self.profile(request.model, request.subset, request.too_short)) is not None:
             profile.book(decision)
@@ -219,15 +234,16 @@ class PoolState:
         """Let an endpoint that has just refused a request wait longer for its next trial."""
         if self._settings is not None:
             after = PUT_OFF * self._settings.trial_interval_seconds
-            self.backlog.tried_at[self.shape.position[address]] = now + after
+            for name in self.shape.columns_of(address):
+                self.backlog.tried_at[self.shape.position[name]] = now + after
 
     def forget(self, address: str) -> None:
         """Forget an engine's adapters, times and caching: it restarted."""
-        position = self.shape.position[address]
-        self.caching.forget(position)
-        self.adapters.forget(position)
-        self.backlog.prefill.forget(position)
-        self.backlog.first_tokens.forget(position)
+        for position in map(self.shape.position.__getitem__, self.shape.columns_of(address)):
+            self.caching.forget(position)
+            self.adapters.forget(position)
+            self.backlog.prefill.forget(position)
+            self.backlog.first_tokens.forget(position)
 
 
 def _unequal(lengths: NDArray[np.float64]) -> tuple[float, ...]:

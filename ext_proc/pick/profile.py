@@ -28,6 +28,7 @@ from ext_proc.pick.fallbacks import DOMAIN_DEPTH, MOST_TRIALS_IN_FLIGHT, Fallbac
 from ext_proc.pick.forecast import Forecaster
 from ext_proc.pick.pickers import PICKERS, ScoredCandidates
 from ext_proc.pick.result import Decision, PickResult, Reason
+from fleet.ranks import address_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,7 @@ class SchedulerProfile:
         order = self.choose(scored, self._tiers(request) if apart else None)
         terms = self._terms(scored) if request.explain else None
         considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed, terms)
-        pinned = self.candidates.place(request.pinned) if request.pinned else None
+        pinned = self._pinned(request.pinned, scored) if request.pinned else None
         if pinned is not None:
             order = [pinned, *(place for place in order if place != pinned)][: len(order)]
         elif self.candidates.trials and (trial := self._next_trial(request)) is not None:
@@ -93,6 +94,10 @@ class SchedulerProfile:
             forecast.cold.item(first),
             expected=expected,
         )
+
+    def _pinned(self, address: str, scored: ScoredCandidates) -> int | None:
+        """Return the place of an endpoint, or of its cheapest rank; None: it is no candidate."""
+        return min(self.candidates.places(address), key=scored.cost.item, default=None)
 
     def score(self, request: PickRequest) -> ScoredCandidates:
         """Forecast a prompt and add up what it costs on each candidate."""
@@ -124,9 +129,9 @@ class SchedulerProfile:
     def book(self, decision: Decision) -> None:
         """Apply what a final decision changes for trials and for the shares of overridden endpoints."""
         candidates, backlog = self.candidates, self._backlog
-        request, first = decision.request, decision.result.endpoints[0]
+        request, result = decision.request, decision.result
         assert request is not None
-        row = candidates.shape.position[first]
+        row = candidates.shape.position[result.rank_name or result.endpoints[0]]
         if candidates.trials:
             left = min(backlog.trials_left + self._trials_share, MOST_TRIALS_LEFT)
             if any(row == in_doubt for in_doubt, _ in candidates.trials):
@@ -155,7 +160,7 @@ class SchedulerProfile:
         """
         candidates = self.candidates
         closed = None if self._quota is None else self._quota.closed(candidates.rows)
-        places = [place for address in request.refused_by if (place := candidates.place(address)) is not None]
+        places = [place for address in request.refused_by for place in candidates.places(address)]
         if not places and (closed is None or not closed.any()):
             return None
         tiers = np.zeros(len(candidates.addresses), np.int8) if closed is None else closed.astype(np.int8)
@@ -187,7 +192,7 @@ class SchedulerProfile:
             for row, address in trials
             if now - backlog.tried_at[row] >= self._trial_interval_seconds
             and backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT
-            and address not in request.refused_by
+            and address_of_rank(address) not in request.refused_by
             and not (self._quota is not None and self._quota.closed(slice(row, row + 1)).item())
         ]
         if not ready:

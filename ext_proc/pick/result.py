@@ -93,6 +93,10 @@ class PickResult(msgspec.Struct, frozen=True, gc=False):
     """64-bit digest of the whole request."""
     serial: int = 0
     """Identifies the pick when its outcome is reported: unique over all workers, and unknown to clients."""
+    rank: str = ""
+    """Of the first endpoint, for its engine; empty: the engine chooses among its ranks."""
+    rank_name: str = ""
+    """Name of the rank where the pick counts for later requests; empty: its first endpoint has none."""
 
     @classmethod
     def none(cls, reason: Reason) -> PickResult:

@@ -25,6 +25,7 @@ from fleet.names import (
     HEADER_MATCHED,
     HEADER_PREFIX,
     HEADER_PROTOCOL,
+    HEADER_RANK,
     HEADER_REASON,
     METADATA_ENDPOINT,
     METADATA_EXPECTED,
@@ -34,6 +35,7 @@ from fleet.names import (
     METADATA_POOL,
     METADATA_PREFIX,
     METADATA_PROMPT,
+    METADATA_RANK,
     METADATA_REASON,
     METADATA_REQUEST,
     METADATA_SERIAL,
@@ -301,6 +303,7 @@ def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
         return {}
     by_importance = {
         DESTINATION_KEY: ",".join(result.endpoints),
+        **({HEADER_RANK: result.rank} if result.rank else NOTHING),
         HEADER_ENDPOINT: result.endpoints[0],
         HEADER_MATCHED: f"{result.matched_share:.2f}",
         HEADER_REASON: result.reason.value,
@@ -348,6 +351,8 @@ def _metadata(result: PickResult, more: Mapping[str, str], *, crowded: bool = Fa
             ours.append(_DIGESTS % tuple([digest & _DIGEST_MASK for digest in digests]))
         if not crowded:
             ours += (named, _entry(METADATA_MATCHED, b"%.2f" % result.matched_share))
+            if result.rank:
+                ours.append(_entry(METADATA_RANK, result.rank.encode()))
     if not crowded:
         ours.append(_REASONS[result.reason])
         if result.prefix:

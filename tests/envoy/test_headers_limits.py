@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from fleet.names import CROWDED_BYTES, CROWDED_HEADERS, HEADER_IDEMPOTENCY, UPSTREAM_HEADERS
+from fleet.names import CROWDED_BYTES, CROWDED_HEADERS, HEADER_IDEMPOTENCY, HEADER_RANK, UPSTREAM_HEADERS
 from tests.envoy.conftest import free_address
 from tests.envoy.workers import worker
 from warmroute.demo.envoy import EnvoyProcess
@@ -121,7 +121,7 @@ async def test_whom_envoy_alone_serves_is_served(two: Two, sweep: Iterator[dict[
         told.append(set(seen))
     assert {ours for alone, ours in statuses if alone == 200} == {200}
     assert {alone for alone, _ in statuses} == {200, 431}, "the sweep ends beyond the limits"
-    assert told[0] >= OURS - {"x-warmroute-endpoint", "x-warmroute-matched"}
+    assert told[0] >= OURS - {"x-warmroute-endpoint", "x-warmroute-matched", HEADER_RANK}
     assert set() in [held for held, (_, ours) in zip(told, statuses, strict=True) if ours == 200]
 
 

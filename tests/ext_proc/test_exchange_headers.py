@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ext_proc.pick import PickResult, Reason
@@ -135,7 +136,8 @@ def test_over_envoys_limits_only_what_must_go_is_removed(smuggled: int) -> None:
 
 def test_values_of_a_pick_are_of_fixed_form() -> None:
     """Nothing that a client wrote gets into a header value."""
-    envoy = FakeEnvoy(Driven(lambda _: PICK, body_limit=1000), DUPLEX)
+    of_rank = msgspec.structs.replace(PICK, rank="3")
+    envoy = FakeEnvoy(Driven(lambda _: of_rank, body_limit=1000), DUPLEX)
     envoy.headers()
     envoy.body(b'{"model":"a\\r\\nx-admin: 1"}', end_of_stream=True)
     assert envoy.seen.set_headers == {
@@ -144,6 +146,7 @@ def test_values_of_a_pick_are_of_fixed_form() -> None:
         "x-warmroute-matched": b"0.00",
         "x-warmroute-reason": b"cold",
         "x-warmroute-prefix": b"0123456789abcdef",
+        "x-data-parallel-rank": b"3",
     }
     assert set(UPSTREAM_HEADERS) <= envoy.seen.set_headers.keys()
 

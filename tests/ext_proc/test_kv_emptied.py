@@ -18,7 +18,7 @@ A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 def emptied(world: World) -> list[str]:
     addresses: list[str] = []
-    world.view.on_emptied = addresses.append
+    world.view.on_emptied = lambda address, _rank: addresses.append(address)
     return addresses
 
 
@@ -109,6 +109,6 @@ async def test_the_own_index_forgets_what_events_say_is_gone() -> None:
     assert router.warmth.index.block_count(B) == len(blocks)
     router.warmth.record(A, blocks)
     assert router.warmth.index.block_count(A) == 5
-    view.on_emptied("10.0.0.9:80")
+    view.on_emptied("10.0.0.9:80", 0)
     assert router.warmth.index.block_count("10.0.0.9:80") == 0
     await server.stop()

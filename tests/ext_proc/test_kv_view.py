@@ -14,7 +14,7 @@ from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup, KvPrompt, PromptToke
 from ext_proc.kv.view import MAX_EXPECTED, MAX_SHAPES, MAX_UNSEEN, MOST_UNSEEN, UNSEEN_SECONDS, Freshness
 from ext_proc.prompt.decode import Prompt
 from ext_proc.prompt.envelope import Envelope
-from tests.ext_proc.kv_worlds import World, batch, settle, stored
+from tests.ext_proc.kv_worlds import CLEARED, World, batch, settle, stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -291,3 +291,28 @@ def test_what_was_sent_is_expected() -> None:
     world.view.expect("elsewhere", world.ask([1] * 40).keys)
     world.clock.now += UNSEEN_SECONDS
     assert world.lookup.merged(world.ask(PROMPT), {"a": 9}, 20) == {"a": 9}
+
+
+# Ranks.
+
+
+def test_ranks_have_what_each_of_them_has_published() -> None:
+    """Where picks choose the rank; a rank without events keeps the caller's own estimate."""
+    world = Asking()
+    _, world.tracker = world.join("d", ranks=2)
+    world.lookup.set_pool("p", ["d"], world.reader)
+    hold(world, 4)
+    world.later()
+    local = {"d#0": 7, "d#2": 6}
+    assert world.lookup.merged(world.ask(PROMPT), local, 10, 3) == {"d#1": 4, "d#2": 6}
+    assert world.lookup.merged(world.ask(PROMPT), {}, 10) == {"d": 2}
+
+
+def test_a_rank_that_drops_its_cache_is_named() -> None:
+    world = World()
+    ranks: list[tuple[str, int]] = []
+    world.view.on_emptied = lambda address, rank: ranks.append((address, rank))
+    _, second = world.join("d", ranks=2)
+    second.sequence.live(0, batch(CLEARED))
+    settle(second)
+    assert ranks == [("d", 1)]

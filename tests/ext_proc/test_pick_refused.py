@@ -337,28 +337,28 @@ def noted(serial: int, blocks: list[int], warm: int = 0, at: float = 0.0, addres
 def test_nothing_is_noted_where_nobody_tells() -> None:
     sent = SentPrompts(tracks=False)
     sent.note(noted(2, [1, 2]))
-    assert sent.take_back(2, 2, "a:1") is None
+    assert sent.take_back(2, 2, ("a:1",)) is None
 
 
 def test_sent_prompts_are_bounded_in_blocks_and_time() -> None:
     sent = SentPrompts(tracks=True)
     for number in range(1, 201):
         sent.note(noted(number, list(range(5000))))
-    kept = [number for number in range(1, 201) if sent.take_back(number, 4999, "a:1")]
+    kept = [number for number in range(1, 201) if sent.take_back(number, 4999, ("a:1",))]
     assert kept == list(range(201 - MOST_BLOCKS // 5000, 201)), "those that were sent first went first"
     sent.note(noted(1, [1], at=10.0))
     sent.note(noted(2, [1, 2], at=10.0 + KEPT_SECONDS))
-    assert sent.take_back(1, 1, "a:1")
+    assert sent.take_back(1, 1, ("a:1",))
     sent.note(noted(3, [1, 2], at=11.0 + 2 * KEPT_SECONDS))
     assert len(sent) == 1
-    assert sent.take_back(2, 2, "a:1") is None
+    assert sent.take_back(2, 2, ("a:1",)) is None
 
 
 def test_of_equal_prompts_the_last_one_refused_takes_all_back() -> None:
     sent = SentPrompts(tracks=True)
     sent.note(noted(3, [1, 2, 3]))
     sent.note(noted(4, [1, 2, 3], warm=3))
-    first, second = sent.take_back(3, 3, "a:1"), sent.take_back(4, 3, "a:1")
+    first, second = sent.take_back(3, 3, ("a:1",)), sent.take_back(4, 3, ("a:1",))
     assert first is not None
     assert second is not None
     assert (first[1], second[1]) == (3, 0)
@@ -368,8 +368,12 @@ def test_what_other_workers_have_sent_goes_by_its_last_block() -> None:
     sent = SentPrompts(tracks=True)
     for warm in (0, 3):
         sent.note(SentPrompt("a:1", [1, 2, 3], warm, 0.0), shared=True)
-    assert sent.take_back(9, 3, "b:1") is None
-    assert [taken and taken[1] for taken in (sent.take_back(9, 3, "a:1") for _ in range(3))] == [3, 0, None]
+    assert sent.take_back(9, 3, ("b:1",)) is None
+    assert [taken and taken[1] for taken in (sent.take_back(9, 3, ("a:1",)) for _ in range(3))] == [
+        3,
+        0,
+        None,
+    ]
     sent.note(noted(1, [7], at=2 * KEPT_SECONDS))
     assert not sent._shared
 
@@ -387,7 +391,7 @@ def test_a_take_back_looks_at_no_prompt_that_shares_nothing() -> None:
     for number in range(1, 4001):
         sent.note(noted(number, Watched([1, 2]), warm=2 if number > 1 else 0))
     looked = 0
-    kept = [taken[1] for number in range(1, 4001) if (taken := sent.take_back(number, 2, "a:1"))]
+    kept = [taken[1] for number in range(1, 4001) if (taken := sent.take_back(number, 2, ("a:1",)))]
     assert kept == [2] * 3999 + [0]
     assert looked < 40 * 4000
     assert not sent._heirs
@@ -410,7 +414,7 @@ def test_what_is_held_in_the_end_is_what_the_answered_ones_share() -> None:
             sent.note(noted(serial, blocks, warm=warm))
         left = dict(enumerate(prompts, 1))
         for serial in draw.sample(range(1, 9), 8):
-            taken = sent.take_back(serial, 0, "a:1")
+            taken = sent.take_back(serial, 0, ("a:1",))
             assert taken is not None
             cached -= set(taken[0].blocks[taken[1] :])
             del left[serial]

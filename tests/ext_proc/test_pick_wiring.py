@@ -239,7 +239,9 @@ class Events:
         self.asked.append((pool, model, prompt, envelope))
         return KvPrompt(pool, np.zeros(1, np.uint64), whole=True, total=100)
 
-    def merged(self, _prompt: KvPrompt, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
+    def merged(
+        self, _prompt: KvPrompt, local: Mapping[str, int], blocks: int, _ranks: int
+    ) -> Mapping[str, int]:
         assert all(address in ENDS for address in local)
         return {self.holder: blocks // 2, "gone:1": blocks}
 
