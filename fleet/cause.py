@@ -22,6 +22,6 @@ def cause_of(error: BaseException) -> str:
     if isinstance(inner, TimeoutError) and inner.errno is None:
         return "no answer in time"
     if isinstance(inner, OSError) and inner.errno is not None and kind.__name__ != "gaierror":
-        said = os.strerror(inner.errno).lower()
-        return said if inner.filename is None else f"{os.fsdecode(inner.filename)}: {said}"
+        reason = os.strerror(inner.errno).lower()
+        return reason if inner.filename is None else f"{os.fsdecode(inner.filename)}: {reason}"
     return str(getattr(inner, "strerror", None) or inner) or kind.__name__

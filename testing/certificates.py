@@ -65,8 +65,8 @@ class Authority:
         after now, until `days` after now.
         """
         if key is None:
-            made_for_it = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else None
-            key = made_for_it or ec.generate_private_key(ec.SECP256R1())
+            own_key = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else None
+            key = own_key or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
         usages = {"both": [server, client], "server": [server], "client": [client]}[side]
@@ -87,12 +87,12 @@ class Authority:
                 x509.TLSFeature([x509.TLSFeatureType.status_request]), critical=False
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        made = Issued(certificate, key, self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        issued = Issued(certificate, key, self._directory / f"{name}.crt", self._directory / f"{name}.key")
         # The chain goes along, as OCSP responders and clients need the signer.
         chain = certificate.public_bytes(serialization.Encoding.PEM) + self.file.read_bytes()
-        _put(made.key_file, _pem(key))
-        _put(made.certificate_file, chain)
-        return made
+        _put(issued.key_file, _pem(key))
+        _put(issued.certificate_file, chain)
+        return issued
 
     def staple(
         self,

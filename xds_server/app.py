@@ -133,7 +133,7 @@ class XdsServer:
         self._control = self._doors.control(*to_control) if control else None
         self._metrics, self._sleepers = TickMetrics(registry), Sleepers()
         pages = self._sensing.scraper.signals
-        self._status = StatusViews(store, clients, registry, self._listed, self._serving_now, pages)
+        self._status = StatusViews(store, clients, registry, self._statuses, self._serving_now, pages)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[object, ...] | None = None
@@ -283,8 +283,10 @@ class XdsServer:
         yield
         self._metrics.blind.set(len(update.blind_pools))
         self._serving_status.on_last_good(self._keeper.restored_pools() | self._weigher.restored)
-        kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
-        self._weights = {**update.weights, **kept} if kept else update.weights
+        leaving_weights = {
+            address: self._weights[address] for address in roster.leaving if address in self._weights
+        }
+        self._weights = {**update.weights, **leaving_weights} if leaving_weights else update.weights
         secrets = self._secrets.of(roster.settings)
         protocols = self._http2.tick(roster.membership, now)
         inputs = (roster, self._weights, update.unhealthy, secrets, protocols)
@@ -340,7 +342,7 @@ class XdsServer:
         self._roster = roster
         return roster
 
-    def _listed(self) -> list[EndpointStatus]:
+    def _statuses(self) -> list[EndpointStatus]:
         """Every endpoint of the keeper, served or not, with the state of those that get no new requests."""
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
         return with_states(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)

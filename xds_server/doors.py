@@ -51,13 +51,13 @@ class Doors:
     def xds(self, *registers: Register) -> GrpcServer | LaneServer:
         """Make the server of xDS and of access logs, for Envoys."""
         xds = self._settings.xds
-        return self._made("xds", xds.address, xds.transport_in_force, XDS_BYTES, registers)
+        return self._server("xds", xds.address, xds.transport_in_force, XDS_BYTES, registers)
 
     def control(self, *registers: Register) -> GrpcServer | LaneServer:
         """Make the server of ext_proc workers and GPU agents."""
         control = self._settings.control
         receive_bytes = max(CONTROL_BYTES, _ENDPOINT_BYTES * self._settings.limits.endpoints)
-        return self._made("control", control.address, control.transport_in_force, receive_bytes, registers)
+        return self._server("control", control.address, control.transport_in_force, receive_bytes, registers)
 
     def may_have_keys(self, context: Any) -> bool:
         """Whether the peer of a call to the xDS server may receive secrets."""
@@ -69,7 +69,7 @@ class Doors:
         for guard in self._guards.values():
             guard.reconfigure(settings.tls.roles)
 
-    def _made(
+    def _server(
         self,
         service: str,
         address: str,

@@ -114,8 +114,8 @@ class AdminServer:
             router.add_get(path, _query_handler(query_views, turns))
         for path, action in actions.items():
             router.add_post(path, _action_handler(action))
-        listed = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
-        router.add_get("/", _text_handler("\n".join(["/healthz", "/readyz", "/metrics", *listed, ""])))
+        paths = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
+        router.add_get("/", _text_handler("\n".join(["/healthz", "/readyz", "/metrics", *paths, ""])))
         return application
 
     async def start(self) -> None:

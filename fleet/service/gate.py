@@ -208,9 +208,9 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         async def messages(request: Any, context: Any) -> AsyncIterator[Any]:
             async with (
                 self._checked(service, context),
-                contextlib.aclosing(behaviour(request, context)) as made,
+                contextlib.aclosing(behaviour(request, context)) as responses,
             ):
-                async for message in made:
+                async for message in responses:
                     yield message
 
         return handler._replace(**{kind: messages if inspect.isasyncgenfunction(behaviour) else answers})

@@ -136,12 +136,12 @@ class FirstMessages(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         async def messages(_: Any, context: Any) -> AsyncIterator[Any]:
             if (opened := await self._open(context)) is None:
                 return
-            made = behaviour(opened, opened)
+            responses = behaviour(opened, opened)
             try:
-                async for message in made:
+                async for message in responses:
                     yield message
             finally:
-                await made.aclose()
+                await responses.aclose()
 
         return handler._replace(**{kind: messages if inspect.isasyncgenfunction(behaviour) else answers})
 

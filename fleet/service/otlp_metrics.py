@@ -65,8 +65,8 @@ def metrics_data(
     registry: CollectorRegistry, resource: Resource, started_ns: int, now_ns: int
 ) -> MetricsData:
     """Convert a registry. Names, descriptions and labels are those of /metrics."""
-    made = [metric for family in registry.collect() for metric in _metrics(family, started_ns, now_ns)]
-    scope = ScopeMetrics(InstrumentationScope(SCOPE), made, "")
+    metrics = [metric for family in registry.collect() for metric in _metrics(family, started_ns, now_ns)]
+    scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 

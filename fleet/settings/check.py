@@ -79,8 +79,11 @@ def _services(settings: Settings) -> Problems:
     for i, listener in enumerate(settings.listeners):
         for path, address in addresses.items():
             if same_socket(listener.address, address):
-                taken = f"{path} = {address!r} is this port"
-                yield ("listeners", i, "address"), f"{listener.address!r}; allowed: another port, as {taken}"
+                collision = f"{path} = {address!r} is this port"
+                yield (
+                    ("listeners", i, "address"),
+                    f"{listener.address!r}; allowed: another port, as {collision}",
+                )
 
 
 def _workers(settings: Settings) -> Problems:

@@ -224,9 +224,11 @@ def _line(
     section = _section(location[:-1], model)
     if problem["type"] == "extra_forbidden":
         names = sorted(field.alias or name for name, field in section.model_fields.items())
-        meant = "".join(f"did you mean {name}? " for name in get_close_matches(str(location[-1]), names, 1))
+        suggestion = "".join(
+            f"did you mean {name}? " for name in get_close_matches(str(location[-1]), names, 1)
+        )
         shown = _shown(problem["input"])
-        allowed = f"{meant}allowed: {', '.join(names)}; otherwise delete the line"
+        allowed = f"{suggestion}allowed: {', '.join(names)}; otherwise delete the line"
         return f"{place}: unknown field, value {shown}; {allowed}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"

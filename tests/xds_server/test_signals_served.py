@@ -145,7 +145,7 @@ def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags: Any) -> No
     assert columns.duration_p99_seconds[0] == pytest.approx(2.0, rel=0.05)
     assert columns.error_ratio[0] == pytest.approx(1 / 52), "of 51 good answers and one refused handshake"
     recent = windows.take()
-    assert (recent.ok[0], recent.answered[0], recent.drawn[0], recent.faults[0]) == (51, 51, 51, 1)
+    assert (recent.ok[0], recent.answered[0], recent.sessionless[0], recent.faults[0]) == (51, 51, 51, 1)
 
 
 def test_refused_handshake_is_blamed_once_at_most() -> None:

@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
 async def _diagnose(args: argparse.Namespace) -> int:
     documents = await _ask(AdminClient.of(args))
     diagnosis, status = documents[PATH], documents.get(STATUS, {})
-    listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
-    whole = with_kept_out(diagnosis, listed, drained_until(documents.get(WEIGHTS)))
+    endpoints_page = documents.get(ENDPOINTS, {}).get("endpoints", [])
+    whole = with_kept_out(diagnosis, endpoints_page, drained_until(documents.get(WEIGHTS)))
     pools, endpoints = _chosen(whole, args.what)
     alone = envoys_away(status) if args.what is None else ""
     if args.json:
@@ -70,7 +70,7 @@ async def _ask(client: AdminClient) -> dict[str, Any]:
 
 
 def with_kept_out(
-    diagnosis: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
+    diagnosis: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], until: Mapping[str, str]
 ) -> dict[str, Any]:
     """Add the endpoints that get no new requests, or that serve only because their pool has no other.
 
@@ -81,7 +81,7 @@ def with_kept_out(
         entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})}
         for entry in diagnosis["pools"]
     }
-    for entry in listed:
+    for entry in entries:
         observed, out = endpoints.get(entry["address"]), kept_out(entry, until)
         if out is None or (observed is not None and observed["cause"] == "down"):
             continue

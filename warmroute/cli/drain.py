@@ -58,4 +58,4 @@ def _why_not(endpoint: str, entry: dict[str, Any] | None, answer: dict[str, Any]
 
 
 def _until(entry: dict[str, Any], answer: dict[str, Any]) -> str:
-    return f"until {entry['until']}{overriding.kept(answer)}"
+    return f"until {entry['until']}{overriding.restart_note(answer)}"

@@ -54,7 +54,7 @@ def override(args: argparse.Namespace, weight: int | None, seconds: float | None
     return answer
 
 
-def kept(answer: dict[str, Any]) -> str:
+def restart_note(answer: dict[str, Any]) -> str:
     """Say whether a restart ends it."""
     return (
         "" if answer.get("kept_over_restart") else ", or until xds_server restarts: it has no xds.state_path"

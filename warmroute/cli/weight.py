@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
         raise WarmrouteError(f"N {args.weight!r}; allowed: a whole number from 1 to {_MOST}; {drain}")
     answer = overriding.override(args, weight, args.seconds)
     until = answer.get("weights", {}).get(args.endpoint, {}).get("overridden_until")
-    print(f"{overriding.now_of(answer, args.endpoint)}, until {until}{overriding.kept(answer)}")
+    print(f"{overriding.now_of(answer, args.endpoint)}, until {until}{overriding.restart_note(answer)}")
     return 0

@@ -233,8 +233,8 @@ async def running_cluster(settings: ClusterSettings) -> AsyncIterator[Cluster]:
     try:
         await cluster.start_engines()
         cluster.write_settings()
-        made, _ = await asyncio.gather(cluster.bootstrap(), cluster.start_services())
-        async with EnvoyProcess(made, directory=directory) as cluster.envoy:
+        bootstrap, _ = await asyncio.gather(cluster.bootstrap(), cluster.start_services())
+        async with EnvoyProcess(bootstrap, directory=directory) as cluster.envoy:
             await cluster.wait_answer("envoy", cluster.address, "/v1/models")
             yield cluster
         await cluster.stop()

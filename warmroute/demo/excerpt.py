@@ -64,10 +64,10 @@ def _laps(trace: Trace, count: int) -> Iterable[TraceRequest]:
 def turns(trace: Trace) -> tuple[Turn, ...]:
     """Return the requests with text: equal blocks have equal text, the rest of a prompt is its own."""
     texts: dict[int, str] = {}
-    made = []
+    result = []
     for number, request in enumerate(trace.requests):
         text = "".join(block_texts(request.blocks, trace.block_tokens, texts))
         rest = request.prompt_tokens * BYTES_PER_TOKEN - len(text)
         text += (f"{number:07x}-" * (rest // 8 + 1))[:rest]
-        made.append(Turn(request.at, 0, f"r{number}", (Message("user", text),), request.output_tokens))
-    return tuple(made)
+        result.append(Turn(request.at, 0, f"r{number}", (Message("user", text),), request.output_tokens))
+    return tuple(result)

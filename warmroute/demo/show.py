@@ -73,13 +73,13 @@ class LiveShow:
         from warmroute.demo.table import running  # noqa: PLC0415
 
         self._columns[moment.policy] = moment.summary
-        drawn = running(self._chosen, self._columns, moment, self._console.options)
+        screen = running(self._chosen, self._columns, moment, self._console.options)
         if self._live is None:
             # A screen of its own: nothing is left of it, whatever the terminal echoes meanwhile.
-            self._live = Live(drawn, console=self._console, auto_refresh=False, screen=True)
+            self._live = Live(screen, console=self._console, auto_refresh=False, screen=True)
             self._live.start(refresh=True)
         else:
-            self._live.update(drawn, refresh=True)
+            self._live.update(screen, refresh=True)
 
     def end(self) -> None:
         """Give the screen back."""

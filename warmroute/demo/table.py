@@ -77,8 +77,8 @@ def comparison(
     """Draw the figures of all runs, the best ones marked, and what they mean."""
     legend = f"{_mark(options)}the best, or within 5% of it"
     figures = _figures(columns, options, marks=True)
-    said = Text(closing), Text(), Text(_NEXT.format(command=_command()), style="dim")
-    return _panel(chosen, options, Text(), figures, Text(), *said, legend=legend)
+    closing_lines = Text(closing), Text(), Text(_NEXT.format(command=_command()), style="dim")
+    return _panel(chosen, options, Text(), figures, Text(), *closing_lines, legend=legend)
 
 
 def _command() -> str:

@@ -39,8 +39,8 @@ class Stream:
             await self._waiter
         if self.dropped:
             raise DroppedError
-        taken, self.ready = self.ready, 0
-        return taken
+        tokens, self.ready = self.ready, 0
+        return tokens
 
     def wake(self) -> None:
         """Let `more` look again."""

@@ -231,16 +231,16 @@ class ChoicesWriter:
     def full(self, texts: list[str], usage: Usage) -> bytes:
         """The whole answer for a request without stream."""
         choices = ",".join(
-            f'{{"index":{index},{self._said(text)},"logprobs":null,"finish_reason":"length"}}'
+            f'{{"index":{index},{self._content(text)},"logprobs":null,"finish_reason":"length"}}'
             for index, text in enumerate(texts)
         )
         return f'{self._full_head},"choices":[{choices}],"usage":{_usage(usage)}}}'.encode()
 
-    def _said(self, text: str) -> str:
+    def _content(self, text: str) -> str:
         return f'"message":{{"role":"assistant","content":"{text}"}}' if self._chat else f'"text":"{text}"'
 
-    def _chunk(self, index: int, said: str, reason: str = "null") -> str:
-        return f'{self._chunk_head},"choices":[{{"index":{index},{said},"finish_reason":{reason}}}]}}\n\n'
+    def _chunk(self, index: int, content: str, reason: str = "null") -> str:
+        return f'{self._chunk_head},"choices":[{{"index":{index},{content},"finish_reason":{reason}}}]}}\n\n'
 
 
 def _usage(usage: Usage) -> str:

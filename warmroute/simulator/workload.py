@@ -164,5 +164,5 @@ def words(random: Random, tokens: int) -> str:
     """Return words of exactly `tokens * BYTES_PER_TOKEN` bytes."""
     size = tokens * BYTES_PER_TOKEN
     shortest = min(map(len, _WORDS)) + 1
-    drawn = random.choices(_WORDS, k=math.ceil(size / shortest))
-    return " ".join(drawn)[:size]
+    words = random.choices(_WORDS, k=math.ceil(size / shortest))
+    return " ".join(words)[:size]

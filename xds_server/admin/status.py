@@ -25,7 +25,7 @@ class StatusViews:
         store: FleetStore,
         clients: ClientStatusService,
         registry: CollectorRegistry,
-        listed: Callable[[], Sequence[EndpointStatus]],
+        statuses: Callable[[], Sequence[EndpointStatus]],
         serving: Callable[[], Mapping[str, Any]],
         pages: Callable[[], SignalTable],
     ) -> None:
@@ -33,7 +33,7 @@ class StatusViews:
         self._store = store
         self._clients = clients
         self._registry = registry
-        self._listed = listed
+        self._statuses = statuses
         self._serving = serving
         self._pages = pages
 
@@ -62,16 +62,16 @@ class StatusViews:
         return {
             "endpoints": (
                 {
-                    "address": listed.endpoint.address,
-                    "pool": listed.endpoint.pool,
-                    "state": listed.state,
-                    "source": listed.source,
-                    "not_ready": listed.not_ready,
-                    "weight": weights.get(listed.endpoint.address),
-                    "in_flight": in_flight.get(listed.endpoint.address, otherwise),
-                    "load": _values(loads.get(listed.endpoint.address)),
+                    "address": status.endpoint.address,
+                    "pool": status.endpoint.pool,
+                    "state": status.state,
+                    "source": status.source,
+                    "not_ready": status.not_ready,
+                    "weight": weights.get(status.endpoint.address),
+                    "in_flight": in_flight.get(status.endpoint.address, otherwise),
+                    "load": _values(loads.get(status.endpoint.address)),
                 }
-                for listed in self._listed()
+                for status in self._statuses()
             )
         }
 

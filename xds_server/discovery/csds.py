@@ -240,13 +240,13 @@ def _add(response: Any, client: ClientProgress) -> None:
 
 def _add_types(config: Any, types: Iterable[TypeProgress]) -> None:
     for entry in types:
-        made = config.generic_xds_configs.add(
+        status = config.generic_xds_configs.add(
             type_url=entry.type_url, version_info=entry.version_acked, config_status=_STATUS[entry.state]
         )
         if entry.acked_at is not None:
-            made.last_updated.FromNanoseconds(int(entry.acked_at * 1e9))
+            status.last_updated.FromNanoseconds(int(entry.acked_at * 1e9))
         if not entry.version_nacked:
             continue
-        made.error_state.version_info, made.error_state.details = entry.version_nacked, entry.error
+        status.error_state.version_info, status.error_state.details = entry.version_nacked, entry.error
         if entry.nacked_at is not None:
-            made.error_state.last_update_attempt.FromNanoseconds(int(entry.nacked_at * 1e9))
+            status.error_state.last_update_attempt.FromNanoseconds(int(entry.nacked_at * 1e9))

@@ -80,14 +80,14 @@ class Sotw(StreamState):
         """Everything subscribed and the resources whose removal waits, with the version of that set."""
         here = snapshot.of_type(subscription.type_url)
         new = {name: resource for name, resource in here.items() if subscription.covers(name)}
-        kept = {
+        awaiting_removal = {
             name: resource
             for name, resource in subscription.full_resources.items()
             if name not in here and subscription.covers(name) and name not in changes.gone
         }
-        subscription.full_resources = {**kept, **new}
+        subscription.full_resources = {**awaiting_removal, **new}
         version = snapshot.version(subscription.type_url)
-        if kept:
-            text = "\n".join(f"{entry.name} {entry.version}" for entry in kept.values())
+        if awaiting_removal:
+            text = "\n".join(f"{entry.name} {entry.version}" for entry in awaiting_removal.values())
             version = f"{version}+{sha256(text.encode()).hexdigest()[:8]}"
-        return (*new.values(), *kept.values()), version
+        return (*new.values(), *awaiting_removal.values()), version

@@ -110,7 +110,7 @@ class Subscription:
         removal waits."""
         self._max_names = max_names
         self._ever_named = False
-        self._listed: int | None = None
+        self._names_hash: int | None = None
         """SotW: hash of the names as the newest request lists them."""
         self._hashes = 0
         """Sum over all names."""
@@ -156,8 +156,8 @@ class Subscription:
             PeerError: the client exceeds its number of names.
         """
         self._bound(len(names))
-        listed = hash(tuple(names))  # Not the names: a list may repeat one name thousands of times.
-        if listed == self._listed:
+        names_hash = hash(tuple(names))  # Not the names: a list may repeat one name thousands of times.
+        if names_hash == self._names_hash:
             return  # As in almost every ACK.
         subscribed = set(names)
         wildcard = WILDCARD in subscribed or (self.full_state and not subscribed and not self._ever_named)
@@ -168,7 +168,7 @@ class Subscription:
         self._set_wildcard(wildcard)
         self._remove(self.names - subscribed)
         self.forced |= added
-        self._listed = listed
+        self._names_hash = names_hash
 
     def begin(self, subscribe: Collection[str], initial_versions: Mapping[str, str]) -> None:
         """Take delta's first request: names or the legacy wildcard, and `initial_resource_versions`.
@@ -241,11 +241,11 @@ class Subscription:
         for sent in covered:
             self.acked_version = sent.version
             if self.nacked:
-                taken = {*sent.carried}
+                accepted = {*sent.carried}
                 self.nacked = {
                     name: version
                     for name, version in self.nacked.items()
-                    if name not in taken and self.returned.get(name) == version
+                    if name not in accepted and self.returned.get(name) == version
                 }
         if not self.nacked:
             # A later good version ends the complaint about an earlier one.

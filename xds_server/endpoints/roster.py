@@ -46,19 +46,21 @@ def assemble(
     Addresses in `drained` leave too, unless nobody in their pool, or only addresses in `unfit`, would stay.
     """
     discovered = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
-    kept = {pool.name: pool for pool in before.active.pools} if before is not None else {}
-    servable = discovered.keys() | kept.keys()
+    earlier = {pool.name: pool for pool in before.active.pools} if before is not None else {}
+    servable = discovered.keys() | earlier.keys()
     if before is not None and any(pool.name not in servable | before.undiscovered for pool in settings.pools):
         settings = before.settings
     undiscovered = frozenset(pool.name for pool in settings.pools) - servable
     names = [pool.name for pool in settings.pools if pool.name in servable]
     if undiscovered and not names:
         return None
-    taken = {
+    addresses = {
         endpoint.address for name in names if name in discovered for endpoint in discovered[name].endpoints
     }
-    pools = tuple(discovered[name] if name in discovered else _without(kept[name], taken) for name in names)
-    leaving = (leaving & taken) | exclusions(pools, drained, unfit, leaving)
+    pools = tuple(
+        discovered[name] if name in discovered else _without(earlier[name], addresses) for name in names
+    )
+    leaving = (leaving & addresses) | exclusions(pools, drained, unfit, leaving)
     if (
         before is not None
         and before.settings is settings

@@ -60,11 +60,11 @@ class Screen:
 def screen_last_good(last_good: Membership, pools: Iterable[PoolSettings]) -> dict[str, tuple[Endpoint, ...]]:
     """Return, by pool, the endpoints of a last good state that a source of the pool may name."""
     screened = {pool.name for pool in pools if not any(entry.special_addresses for entry in pool.discovery)}
-    kept = {}
+    screened_pools = {}
     for pool in last_good.pools:
         screen = Screen(f"pool {pool.name}: last good state")
-        kept[pool.name] = screen(pool.endpoints) if pool.name in screened else pool.endpoints
-    return {name: endpoints for name, endpoints in kept.items() if endpoints}
+        screened_pools[pool.name] = screen(pool.endpoints) if pool.name in screened else pool.endpoints
+    return {name: endpoints for name, endpoints in screened_pools.items() if endpoints}
 
 
 def _host(url: str) -> str:

@@ -131,8 +131,8 @@ class Client:
         screened: bool,
     ) -> Answer:
         key = (place.secure, place.host, place.port, dial, screened)
-        while kept := self._idle.get(key):
-            connection = kept[-1]
+        while idle := self._idle.get(key):
+            connection = idle[-1]
             connection.leave_idle()
             if await self._try_connection(connection, request, answer, key):
                 return answer

@@ -54,8 +54,8 @@ def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_se
     others = counts[pools] - finite
     mean = (sums[pools] - filled) / np.maximum(others, 1)
     extreme = finite & (others > 0) & (filled > EXTREME_RATIO * mean) & (idle_seconds[:, None] > 0)
-    kept = np.exp(-idle_seconds / decay_seconds)[:, None]
-    return np.where(extreme, mean + (filled - mean) * kept, values)
+    remaining_ratio = np.exp(-idle_seconds / decay_seconds)[:, None]
+    return np.where(extreme, mean + (filled - mean) * remaining_ratio, values)
 
 
 class PageTimes(Rows):

@@ -224,7 +224,7 @@ class SignalJoiner:
             pages["running"] + np.nan_to_num(pages["queue_depth"]),
             self._times.read_at,
             duration,
-            Spread(self._shares, self._pools, recent.by_weight, recent.drawn, recent.faults),
+            Spread(self._shares, self._pools, recent.by_weight, recent.sessionless, recent.faults),
             pages["reachable"],
         )
         timing = Timing(

@@ -43,6 +43,6 @@ def remapped(array: npt.NDArray[_Scalar], source: IntArray, fill: object) -> npt
     Rows that no source names are gone: state is bounded by the membership.
     """
     result = np.full((len(source), *array.shape[1:]), fill, array.dtype)
-    kept = source >= 0
-    result[kept] = array[source[kept]]
+    present = source >= 0
+    result[present] = array[source[present]]
     return result

@@ -52,12 +52,12 @@ def assignments(
     """
     health = dict.fromkeys(unhealthy, int(health_check_pb2.UNHEALTHY))
     health |= dict.fromkeys(draining, int(health_check_pb2.DRAINING))
-    made = []
+    assignments = []
     for pool, layout in zip(membership.pools, _layouts(membership), strict=True):
         staying = _without_panic(pool, unhealthy, draining)
         used = layout if staying is pool else Layout(staying)
-        made.append(Assignment.of(used, weights, _mean_weight(used.addresses, weights), health))
-    return tuple(made)
+        assignments.append(Assignment.of(used, weights, _mean_weight(used.addresses, weights), health))
+    return tuple(assignments)
 
 
 @cached_by_identity

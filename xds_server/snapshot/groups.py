@@ -45,7 +45,7 @@ class GroupSnapshots:
     snapshot: Snapshot = field(compare=False)
     assignments: tuple[Assignment, ...] = field(compare=False)
     topology: Topology = field(compare=False)
-    _made: dict[tuple[bytes, ...], Snapshot] = field(default_factory=dict, compare=False)
+    _by_factors: dict[tuple[bytes, ...], Snapshot] = field(default_factory=dict, compare=False)
 
     def __call__(self, group: NodeGroup) -> Snapshot:
         """Return the group's snapshot: one object for all groups with equal distances to all endpoints.
@@ -59,16 +59,16 @@ class GroupSnapshots:
         key = tuple(b"" if _all_equal(row) else row.tobytes() for row in factors)
         if not any(key):
             return self.snapshot
-        if key not in self._made:
+        if key not in self._by_factors:
             base = self.snapshot.of_type(TYPE_ENDPOINT)
-            self._made[key] = self.snapshot.replacing(
+            self._by_factors[key] = self.snapshot.replacing(
                 TYPE_ENDPOINT,
                 [
                     assignment.resource(row) if differs else base[assignment.layout.pool]
                     for assignment, row, differs in zip(self.assignments, factors, key, strict=True)
                 ],
             )
-        return self._made[key]
+        return self._by_factors[key]
 
 
 def _all_equal(factors: FloatArray) -> bool:

@@ -115,7 +115,7 @@ class SnapshotStore:
         self.max_groups = max_groups
         self._snapshot: Snapshot | None = None
         self._for_group: Callable[[NodeGroup], Snapshot] | None = None
-        self._made: dict[NodeGroup, Snapshot] = {}
+        self._by_group: dict[NodeGroup, Snapshot] = {}
         self._last_read: dict[NodeGroup, int] = {}
         """Number of the `set` after which a group was read last."""
         self._sets = 0
@@ -149,12 +149,12 @@ class SnapshotStore:
         if base is None or self._for_group is None or node is None or node.locality == _NOWHERE:
             return base
         group = NodeGroup(node.locality, node.cluster)
-        made = self._made.get(group)
-        if made is None:
+        snapshot = self._by_group.get(group)
+        if snapshot is None:
             if not self._admit(group):
                 return base
-            made = self._made[group] = self._for_group(group)
-        return made
+            snapshot = self._by_group[group] = self._for_group(group)
+        return snapshot
 
     def set(self, snapshot: Snapshot, for_group: Callable[[NodeGroup], Snapshot] | None = None) -> bool:
         """Swap the snapshot; returns whether it differs from the one before.
@@ -167,7 +167,7 @@ class SnapshotStore:
             return False
         self._snapshot = snapshot
         self._for_group = for_group
-        self._made.clear()
+        self._by_group.clear()
         self._sets += 1
         for listener in tuple(self._listeners):
             listener(snapshot)

@@ -188,7 +188,7 @@ def write(path: Path, state: LastGood, settings: Settings) -> None:
 
 def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
     place, source = endpoint.locality, endpoint.kv_events
-    listed = EndpointSettings.model_construct(
+    settings = EndpointSettings.model_construct(
         address=endpoint.address,
         models=endpoint.models,
         engine=endpoint.engine,
@@ -209,7 +209,7 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
     )
     # Without defaults, so that a server of an older version reads it too.
     return _Entry(
-        msgspec.Raw(listed.model_dump_json(exclude_defaults=True).encode()),
+        msgspec.Raw(settings.model_dump_json(exclude_defaults=True).encode()),
         state.weights.get(endpoint.address),
         endpoint.address in state.unhealthy,
         endpoint.address in state.static,
@@ -217,23 +217,27 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
 
 
 def _state(file: _File, pools: Mapping[str, PoolSettings]) -> LastGood:
-    made, weights = [], {}
+    members, weights = [], {}
     unhealthy, static = set(), set()
     for pool in file.pools:
         endpoints = []
         settings = pools[pool.name]
         # Without sources the file adds no endpoint: its writer could send traffic anywhere.
-        allowed = None if settings.discovery else {listed.address for listed in settings.endpoints}
+        allowed = (
+            None if settings.discovery else {entry_settings.address for entry_settings in settings.endpoints}
+        )
         for entry in pool.endpoints:
-            listed = EndpointSettings.model_validate_json(bytes(entry.endpoint))
-            if allowed is not None and listed.address not in allowed:
+            entry_settings = EndpointSettings.model_validate_json(bytes(entry.endpoint))
+            if allowed is not None and entry_settings.address not in allowed:
                 continue
-            endpoints.append(endpoint_of(settings, listed))
+            endpoints.append(endpoint_of(settings, entry_settings))
             if entry.weight is not None:
-                weights[listed.address] = entry.weight
+                weights[entry_settings.address] = entry.weight
             if entry.unhealthy:
-                unhealthy.add(listed.address)
+                unhealthy.add(entry_settings.address)
             if entry.static or allowed is not None:
-                static.add(listed.address)
-        made.append(Pool(pool.name, tuple(endpoints)))
-    return LastGood(Membership(tuple(made)), weights, frozenset(unhealthy), frozenset(static), file.saved_at)
+                static.add(entry_settings.address)
+        members.append(Pool(pool.name, tuple(endpoints)))
+    return LastGood(
+        Membership(tuple(members)), weights, frozenset(unhealthy), frozenset(static), file.saved_at
+    )

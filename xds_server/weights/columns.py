@@ -104,5 +104,5 @@ def decisive(*parts: tuple[float, str]) -> str:
     certain = [part for part in parts if not isnan(part[0])]
     if not certain:
         return "unknown"
-    taken, text = max(certain, key=lambda part: part[0])
-    return text if taken > 0 else "idle"
+    largest, text = max(certain, key=lambda part: part[0])
+    return text if largest > 0 else "idle"

@@ -122,8 +122,8 @@ def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
     if share is None:
         return Text(" " * cells)
     whole, rest = divmod(round(max(0.0, min(share, 1.0)) * cells * 8), 8)
-    drawn = "█" * whole + (_EIGHTHS[rest] if rest else "")
-    return Text.assemble((drawn, style), ("·" * (cells - len(drawn)), "grey30"))
+    blocks = "█" * whole + (_EIGHTHS[rest] if rest else "")
+    return Text.assemble((blocks, style), ("·" * (cells - len(blocks)), "grey30"))
 
 
 def duration(seconds: float | None) -> Text:
@@ -235,13 +235,13 @@ SORTABLE: Final = tuple(column.key for column in COLUMNS if column.order is not 
 
 def fitting(widths: Sequence[tuple[Column, int]], columns: int) -> list[Column]:
     """Leave out whole columns, the least important and rightmost first, until the rest has room."""
-    kept = [(column, min(width, column.least or width)) for column, width in widths]
-    while sum(width + GAP for _, width in kept) - GAP > columns:
-        droppable = [at for at, (column, _) in enumerate(kept) if column.rank > 0]
+    fit = [(column, min(width, column.least or width)) for column, width in widths]
+    while sum(width + GAP for _, width in fit) - GAP > columns:
+        droppable = [at for at, (column, _) in enumerate(fit) if column.rank > 0]
         if not droppable:
             break
-        kept.pop(max(droppable, key=lambda at: (kept[at][0].rank, at)))
-    return [column for column, _ in kept]
+        fit.pop(max(droppable, key=lambda at: (fit[at][0].rank, at)))
+    return [column for column, _ in fit]
 
 
 def ordered(rows: Sequence[EndpointRow], key: str, *, reverse: bool) -> list[EndpointRow]:

@@ -103,12 +103,12 @@ def endpoint_details(address: str, documents: Mapping[str, Any]) -> dict[str, An
     The inputs of the formulas for its pool's endpoints, itself first and then the heaviest; the reason for no
     new requests.
     """
-    listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
-    own = next((entry for entry in listed if entry.get("address") == address), None)
+    entries = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
+    own = next((entry for entry in entries if entry.get("address") == address), None)
     if own is None:
         return {}
     weights = documents.get(WEIGHTS, {}).get("weights", {})
-    pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
+    pool = [entry for entry in entries if entry.get("pool") == own.get("pool")]
     pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
     details: dict[str, Any] = {}
     ends = drained_until(documents.get(WEIGHTS))
@@ -305,8 +305,8 @@ def _parts(widths: Sequence[int], columns: int | None) -> Iterator[list[int]]:
     """Which columns stand side by side: in each part the first one, and as many others as have room."""
     part = [0]
     for at in range(1, len(widths)):
-        taken = len(_INDENT) + sum(widths[other] + 2 for other in part) + widths[at]
-        if columns is not None and taken > columns and len(part) > 1:
+        width = len(_INDENT) + sum(widths[other] + 2 for other in part) + widths[at]
+        if columns is not None and width > columns and len(part) > 1:
             yield part
             part = [0]
         part.append(at)

@@ -98,12 +98,12 @@ def picture(documents: Mapping[str, Any]) -> Picture:
     weights = documents.get(WEIGHTS)
     reasons = {entry["address"]: entry for entry in _entries(weights, "address")}
     until = drained_until(weights)
-    listed = [*_entries(documents.get(ENDPOINTS), "address")]
+    entries = [*_entries(documents.get(ENDPOINTS), "address")]
     totals: dict[str, float] = {}
-    for entry in listed:
+    for entry in entries:
         pool = str(entry.get("pool") or "")
         totals[pool] = totals.get(pool, 0.0) + (number(entry.get("weight")) or 0.0)
-    rows = [_row(entry, reasons.get(entry["address"], {}), totals, until) for entry in listed]
+    rows = [_row(entry, reasons.get(entry["address"], {}), totals, until) for entry in entries]
     skew_document = documents.get(SKEW)
     active = skew_document.get("active") if isinstance(skew_document, dict) else None
     skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(active, "kind")))

@@ -80,18 +80,18 @@ def _table(
         # Every figure before any interval: `--json` has both.
         with_interval, room = False, max(2, (width - _POLICY_WIDTH) // _COLUMN_WIDTH)
     shown = sorted(columns, key=lambda name: columns[name].rank)[:room]
-    drawn = Table(box=None, pad_edge=False)
-    drawn.add_column("policy", no_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
     texts: list[list[str]] = []
     for name, column in columns.items():
         if name in shown:
-            drawn.add_column(column.title, justify="right", no_wrap=True)
+            table.add_column(column.title, justify="right", no_wrap=True)
             intervals = [result[name] for result in results.values()]
             mark = name not in unmarked
             texts.append(_cells(name, column, intervals, with_interval=with_interval, mark=mark))
     for policy, *cells in zip(results, *texts, strict=True):
-        drawn.add_row(policy, *cells)
-    return drawn
+        table.add_row(policy, *cells)
+    return table
 
 
 def _cells(

@@ -129,17 +129,17 @@ def table(
     )
     for cell in (cell for column in shown if column.least for cell in cells[column.key]):
         cell.truncate(room - GAP, overflow="ellipsis")
-    drawn = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for column in shown:
-        drawn.add_column(
+        table.add_column(
             _heading(column, screen) if live_view else column.heading,
             justify="left" if column.left else "right",
             no_wrap=True,
             overflow="ellipsis",
         )
     for at in range(len(rows)):
-        drawn.add_row(*(cells[column.key][at] for column in shown))
-    return drawn
+        table.add_row(*(cells[column.key][at] for column in shown))
+    return table
 
 
 def _heading(column: Column, screen: Screen) -> Text:

@@ -116,9 +116,9 @@ def _health_check(node: Node) -> HealthCheck:
 
 
 def _policy(node: Node) -> Policy:
-    listed = node.child("load_balancing_policy")
-    if listed.has("policies"):
-        return _typed_policy(listed)
+    policies = node.child("load_balancing_policy")
+    if policies.has("policies"):
+        return _typed_policy(policies)
     name = node.enum("lb_policy", _POLICIES).lower()
     return Policy(name, slow_start=node.child(f"{name}_lb_config").has("slow_start_config"))
 

@@ -29,9 +29,9 @@ class Concern(Enum):
     """How long a request may take to arrive."""
     OLD_HTTP = auto()
     """Whether the upstream gets HTTP/1.0."""
-    KEPT_CONNECTIONS = auto()
+    IDLE_CONNECTIONS = auto()
     """How many idle connections to the upstream are kept; 0: each request opens its own."""
-    KEPT_SECONDS = auto()
+    IDLE_SECONDS = auto()
     """How long an idle connection to the upstream is kept."""
     REPEATS_POSTS = auto()
     """Whether a POST that the upstream has received may be sent again."""

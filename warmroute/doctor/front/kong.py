@@ -58,12 +58,12 @@ _ORDER: Final = Knob(
     f"{_DOCS}/gateway/plugins/plugin-ordering/",
 )
 _POOL: Final = Knob(
-    Concern.KEPT_CONNECTIONS,
+    Concern.IDLE_CONNECTIONS,
     "Leave `upstream_keepalive_pool_size` at its default.",
     f"{_CONFIG}#upstream_keepalive_pool_size",
 )
 _IDLE: Final = Knob(
-    Concern.KEPT_SECONDS,
+    Concern.IDLE_SECONDS,
     "`upstream_keepalive_idle_timeout = 60`, the default.",
     f"{_CONFIG}#upstream_keepalive_idle_timeout",
 )

@@ -177,18 +177,18 @@ _GZIP: Final = Knob(
 )
 _STREAMS: Final = frozenset({"*", "text/event-stream"})
 _CLOSE: Final = Knob(
-    Concern.KEPT_CONNECTIONS,
+    Concern.IDLE_CONNECTIONS,
     '`proxy_set_header Connection "";`, or `$connection_upgrade` by a map whose value for an empty '
     "`$http_upgrade` is empty: `close` ends each connection after one request.",
     f"{_PROXY}#proxy_set_header",
 )
 _KEEPALIVE: Final = Knob(
-    Concern.KEPT_CONNECTIONS,
+    Concern.IDLE_CONNECTIONS,
     "`keepalive 64;` in an `upstream` block that this location passes requests to.",
     f"{_UPSTREAM}#keepalive",
 )
-_KEPT: Final = Knob(
-    Concern.KEPT_SECONDS,
+_IDLE: Final = Knob(
+    Concern.IDLE_SECONDS,
     "`keepalive_timeout 60s;` in the `upstream` block, the default.",
     f"{_UPSTREAM}#keepalive_timeout",
 )
@@ -368,4 +368,4 @@ def _upstream_settings(where: str, authority: str, upstream: Directive | None) -
     elif (count := size_of(keepalive.args[0])) is not None:
         yield Setting(_KEEPALIVE, count, keepalive.where, keepalive.args[0])
     if (idle := written.get("keepalive_timeout")) and (limit := _time(idle.args)) is not None:
-        yield Setting(_KEPT, limit, idle.where, " ".join(idle.args))
+        yield Setting(_IDLE, limit, idle.where, " ".join(idle.args))

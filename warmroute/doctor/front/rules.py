@@ -171,14 +171,14 @@ RULES: Final[dict[str, Rule[Facts]]] = {
         "it.",
     ),
     "upstream-keepalive": _about(
-        Concern.KEPT_CONNECTIONS,
+        Concern.IDLE_CONNECTIONS,
         _connections,
         title="few or no idle connections to the upstream",
         why="Each request beyond them opens a connection, with TLS a handshake too: first tokens are "
         "later, and a burst uses up local ports.",
     ),
     "upstream-idle": _about(
-        Concern.KEPT_SECONDS,
+        Concern.IDLE_SECONDS,
         _idle,
         title="idle connections that outlive Envoy's own limit of an hour",
         why="A request that meets a connection which Envoy is just closing fails, now and then, on "

@@ -76,17 +76,17 @@ _SILENCE: Final = Knob(
     _TRANSPORT,
 )
 _IDLE: Final = Knob(
-    Concern.KEPT_SECONDS,
+    Concern.IDLE_SECONDS,
     "`idleConnTimeout: 90s`, the default.",
     _TRANSPORT,
 )
-_KEPT: Final = Knob(
-    Concern.KEPT_CONNECTIONS,
+_IDLE_CONNECTIONS: Final = Knob(
+    Concern.IDLE_CONNECTIONS,
     "`maxIdleConnsPerHost: 200`.",
     _TRANSPORT,
 )
-_STATIC_KEPT: Final = 200
-_NAMED_KEPT: Final = 2
+_STATIC_IDLE: Final = 200
+_NAMED_IDLE: Final = 2
 """Go's `DefaultMaxIdleConnsPerHost`, for a transport with a name and no value."""
 
 _WORKERS: Final = frozenset({"buffering", "retry"})
@@ -251,9 +251,9 @@ def _transport_settings(name: str, user: Tree, parts: _Parts) -> Iterator[Settin
         yield _setting(_SILENCE, times, "responseHeaderTimeout", _no_limit(silence))
     if (idle := times.seconds("idleConnTimeout")) is not None:
         yield _setting(_IDLE, times, "idleConnTimeout", _no_limit(idle))
-    default = _NAMED_KEPT if name else _STATIC_KEPT
-    kept = tree.number("maxIdleConnsPerHost") or default
-    yield _setting(_KEPT, tree, "maxIdleConnsPerHost", max(kept, 0), str(default))
+    default = _NAMED_IDLE if name else _STATIC_IDLE
+    idle_connections = tree.number("maxIdleConnsPerHost") or default
+    yield _setting(_IDLE_CONNECTIONS, tree, "maxIdleConnsPerHost", max(idle_connections, 0), str(default))
 
 
 def _middleware_settings(middleware: Tree) -> Iterator[Setting]:

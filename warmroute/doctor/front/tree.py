@@ -46,10 +46,10 @@ class _Loader(_LOADER):  # type: ignore[misc]
 
 
 def _mapping(loader: Any, node: yaml.MappingNode) -> Iterator[Lined]:
-    made = Lined()
-    yield made
-    made.update({str(key): value for key, value in loader.construct_mapping(node).items()})
-    made.lines = {str(loader.construct_object(key)): key.start_mark.line + 1 for key, _ in node.value}
+    mapping = Lined()
+    yield mapping
+    mapping.update({str(key): value for key, value in loader.construct_mapping(node).items()})
+    mapping.lines = {str(loader.construct_object(key)): key.start_mark.line + 1 for key, _ in node.value}
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

@@ -179,8 +179,8 @@ def _memory(fields: _Fields) -> tuple[int | None, int | None]:
     used, free = fields.get(USED), fields.get(FREE)
     if used is None or free is None or used + free <= 0:
         return None, None
-    taken = used + fields.get(RESERVED, 0.0)
-    return int(taken * MIB), int((taken + free) * MIB)
+    in_use = used + fields.get(RESERVED, 0.0)
+    return int(in_use * MIB), int((in_use + free) * MIB)
 
 
 def _utilisation(gpu: _Gpu) -> float | None:

@@ -85,12 +85,12 @@ class GpuReportService:
 
     async def _take(self, message: bytes, node: str, stream: int, aliases: tuple[str, ...]) -> str:
         """Take a report and return its host; `node` is that of earlier reports, empty before the first."""
-        report, reading, kept_bytes = await self._read(message)
+        report, reading, reading_bytes = await self._read(message)
         if not node:
             node = _node(report)
             logger.info("GPU agent of %s reports", node)
         _same_node(report, node)
-        self._board.take(node, aliases, stream, reading, kept_bytes)
+        self._board.take(node, aliases, stream, reading, reading_bytes)
         return node
 
     async def _read(self, message: bytes) -> tuple[gpu_pb2.GpuReport, NodeReading, int]:
@@ -106,8 +106,8 @@ class GpuReportService:
         parts: dict[Part, Part] = {}
         report = await self._turns.run(partial(gpu_pb2.GpuReport.FromString, message))
         gpus = await self._turns.run_all(decode_gpu(gpu, now, parts) for gpu in gpus_of(report))
-        kept_bytes = len(message) + _GPU_BYTES * len(gpus) + _PART_BYTES * len(parts)
-        return report, decode_report(report, gpus, now), kept_bytes
+        reading_bytes = len(message) + _GPU_BYTES * len(gpus) + _PART_BYTES * len(parts)
+        return report, decode_report(report, gpus, now), reading_bytes
 
 
 def _node(report: gpu_pb2.GpuReport) -> str:

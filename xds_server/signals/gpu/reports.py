@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
-MAX_KEPT_BYTES: Final = 112 * 1024 * 1024
+MAX_READING_BYTES: Final = 112 * 1024 * 1024
 """That the newest readings of all hosts take: some 27,000 each where they have eight GPUs."""
 
 
@@ -40,7 +40,7 @@ class GpuSource:
     """Addresses that its agent reports from."""
     ended_at: float | None = None
     """When its agent's stream ended; None while it is open."""
-    kept_bytes: int = 0
+    reading_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class GpuBoard:
         """What the board shows, by address."""
         self._board = SignalBoard()
         self._membership: Membership | None = None
-        self.kept_bytes = 0
+        self.reading_bytes = 0
         """That the readings of all hosts take."""
 
     def reconfigure(self, signals: SignalSettings, faults: FaultSettings) -> None:
@@ -108,18 +108,18 @@ class GpuBoard:
         self._computed.clear()
 
     def take(
-        self, node: str, aliases: tuple[str, ...], stream: int, reading: NodeReading, kept_bytes: int = 0
+        self, node: str, aliases: tuple[str, ...], stream: int, reading: NodeReading, reading_bytes: int = 0
     ) -> None:
-        """Take an agent's report, which takes `kept_bytes`. Of two agents with one name the newest counts.
+        """Take an agent's report, which takes `reading_bytes`. Of two agents with one name the newest counts.
 
         Raises:
-            PeerError: more hosts than `MAX_NODES`, or more than `MAX_KEPT_BYTES` of them.
+            PeerError: more hosts than `MAX_NODES`, or more than `MAX_READING_BYTES` of them.
         """
         before = self._nodes.get(node)
-        more = kept_bytes - (0 if before is None else before.kept_bytes)
+        more = reading_bytes - (0 if before is None else before.reading_bytes)
         self._make_room(node, more)
-        self.kept_bytes += more
-        self._nodes[node] = GpuSource(reading, Source.NVML, stream, aliases, kept_bytes=kept_bytes)
+        self.reading_bytes += more
+        self._nodes[node] = GpuSource(reading, Source.NVML, stream, aliases, reading_bytes=reading_bytes)
         if before is None or before.aliases != aliases:
             self._aliases = {alias: name for alias, name in self._aliases.items() if name != node}
             self._aliases.update(dict.fromkeys(aliases, node))
@@ -133,7 +133,7 @@ class GpuBoard:
         Raises:
             PeerError: there is none.
         """
-        lacking = self.kept_bytes + more - MAX_KEPT_BYTES
+        lacking = self.reading_bytes + more - MAX_READING_BYTES
         too_many = len(self._nodes) + (node not in self._nodes) - MAX_NODES
         if lacking <= 0 and too_many <= 0:
             return
@@ -143,9 +143,9 @@ class GpuBoard:
             if lacking <= 0 and too_many <= 0:
                 break
             gone.append(name)
-            lacking, too_many = lacking - self._nodes[name].kept_bytes, too_many - 1
+            lacking, too_many = lacking - self._nodes[name].reading_bytes, too_many - 1
         if lacking > 0 or too_many > 0:
-            allowed = f"allowed: {MAX_NODES} hosts, and {MAX_KEPT_BYTES} bytes of them"
+            allowed = f"allowed: {MAX_NODES} hosts, and {MAX_READING_BYTES} bytes of them"
             raise PeerError(f"no room for one more host, or a larger report; {allowed}")
         self._drop(gone)
 
@@ -236,7 +236,7 @@ class GpuBoard:
 
     def _drop(self, names: Iterable[str]) -> None:
         for name in names:
-            self.kept_bytes -= self._nodes.pop(name).kept_bytes
+            self.reading_bytes -= self._nodes.pop(name).reading_bytes
         self._aliases = {alias: node for alias, node in self._aliases.items() if node in self._nodes}
         self.metrics.nodes.set(len(self._nodes))
 

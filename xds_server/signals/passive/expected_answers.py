@@ -36,7 +36,7 @@ class Spread(NamedTuple):
     """Number of each endpoint's pool, from 0."""
     answered: IntArray
     """Answers to the end of requests without a pick."""
-    drawn: IntArray
+    sessionless: IntArray
     """Those of them that had no session either."""
     faults: IntArray
     """Requests that failed there."""
@@ -55,7 +55,7 @@ class ExpectedAnswers(Rows):
         """Add the shares of what the pools have answered; nothing is expected of those that are `alive`."""
         if spread is not None:
             self._answers = self._answers + spread.shares * _of_pool(spread.answered, spread.pools)
-            self._draws = self._draws + spread.shares * _of_pool(spread.drawn, spread.pools)
+            self._draws = self._draws + spread.shares * _of_pool(spread.sessionless, spread.pools)
             self._failed_at = np.where(spread.faults > 0, now, self._failed_at)
         self._answers = np.where(alive, 0.0, self._answers)
         self._draws = np.where(alive, 0.0, self._draws)

@@ -65,9 +65,9 @@ class _Counts:
             self.good += 1.0
 
     def fade(self, now: float) -> None:
-        kept = exp(-max(0.0, now - self.at) / WINDOW_SECONDS)
-        self.good *= kept
-        self.refused *= kept
+        remaining_ratio = exp(-max(0.0, now - self.at) / WINDOW_SECONDS)
+        self.good *= remaining_ratio
+        self.refused *= remaining_ratio
         self.at = now
 
 

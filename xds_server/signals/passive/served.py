@@ -40,7 +40,7 @@ class NewAnswers(NamedTuple):
     """Whole answers of any status: they prove that the host works."""
     by_weight: IntArray
     """Whole answers to requests without a pick."""
-    drawn: IntArray
+    sessionless: IntArray
     """Whole answers to requests without a pick and without a session."""
     to_picks: IntArray
     """Whole answers to picks with a status below 400, without those to handshakes."""
