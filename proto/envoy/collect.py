@@ -46,12 +46,8 @@ ROOTS: Final = (
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/accesslog/v3/als.proto",
     "envoy/service/auth/v3/external_auth.proto",
-    "envoy/service/cluster/v3/cds.proto",
     "envoy/service/discovery/v3/ads.proto",
-    "envoy/service/endpoint/v3/eds.proto",
     "envoy/service/ext_proc/v3/external_processor.proto",
-    "envoy/service/listener/v3/lds.proto",
-    "envoy/service/route/v3/rds.proto",
     "envoy/service/status/v3/csds.proto",
 )
 WELL_KNOWN: Final = (any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)

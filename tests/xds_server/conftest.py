@@ -17,11 +17,7 @@ from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.envoy_api.config.listener.v3 import listener_pb2
 from fleet.envoy_api.config.route.v3 import route_pb2
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
-from fleet.envoy_api.service.cluster.v3 import cds_pb2_grpc
-from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
-from fleet.envoy_api.service.endpoint.v3 import eds_pb2_grpc
-from fleet.envoy_api.service.listener.v3 import lds_pb2_grpc
-from fleet.envoy_api.service.route.v3 import rds_pb2_grpc
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from tests.xds_server.transports import TRANSPORTS, server_of
 from xds_server.discovery.delta import Delta
@@ -36,10 +32,15 @@ if TYPE_CHECKING:
 
 FULL_STATE = (TYPE_CLUSTER, TYPE_LISTENER)
 SEPARATE = {
-    TYPE_CLUSTER: (cds_pb2_grpc.ClusterDiscoveryServiceStub, "Clusters"),
-    TYPE_ENDPOINT: (eds_pb2_grpc.EndpointDiscoveryServiceStub, "Endpoints"),
-    TYPE_LISTENER: (lds_pb2_grpc.ListenerDiscoveryServiceStub, "Listeners"),
-    TYPE_ROUTE: (rds_pb2_grpc.RouteDiscoveryServiceStub, "Routes"),
+    TYPE_CLUSTER: "/envoy.service.cluster.v3.ClusterDiscoveryService/{}Clusters",
+    TYPE_ENDPOINT: "/envoy.service.endpoint.v3.EndpointDiscoveryService/{}Endpoints",
+    TYPE_LISTENER: "/envoy.service.listener.v3.ListenerDiscoveryService/{}Listeners",
+    TYPE_ROUTE: "/envoy.service.route.v3.RouteDiscoveryService/{}Routes",
+}
+AGGREGATED = "/envoy.service.discovery.v3.AggregatedDiscoveryService/{}AggregatedResources"
+VARIANTS: dict[str, tuple[str, Any, Any]] = {
+    "sotw": ("Stream", discovery_pb2.DiscoveryRequest, discovery_pb2.DiscoveryResponse),
+    "delta": ("Delta", discovery_pb2.DeltaDiscoveryRequest, discovery_pb2.DeltaDiscoveryResponse),
 }
 MESSAGES: dict[str, tuple[Any, str]] = {
     TYPE_CLUSTER: (cluster_pb2.Cluster, "name"),
@@ -235,11 +236,13 @@ class Connection:
         """The gRPC call that carries a type."""
         lane = "" if self._service == "ads" else type_url
         if lane not in self._calls:
-            stub, method = SEPARATE[type_url]
-            if self._service == "ads":
-                stub, method = ads_pb2_grpc.AggregatedDiscoveryServiceStub, "AggregatedResources"
-            prefix = "Stream" if self.peer.variant == "sotw" else "Delta"
-            self._calls[lane] = getattr(stub(self._channel), prefix + method)()
+            prefix, request, response = VARIANTS[self.peer.variant]
+            method = (AGGREGATED if self._service == "ads" else SEPARATE[type_url]).format(prefix)
+            self._calls[lane] = self._channel.stream_stream(
+                method,
+                request_serializer=request.SerializeToString,
+                response_deserializer=response.FromString,
+            )()
         return self._calls[lane]
 
     async def ask(self, type_url: str, names: Collection[str] = (), *, again: Collection[str] = ()) -> None:
