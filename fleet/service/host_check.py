@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from fleet.errors import SettingsError
 from fleet.service.admin_access import TokenFile
 from fleet.service.roles import PeerNames, has_role
+from fleet.service.tls_files import is_issued_by
 from fleet.settings.role_check import Finding, asking_services, keys_by_certificate
 
 if TYPE_CHECKING:
@@ -202,12 +202,6 @@ def _carries(names: PeerNames, server_name: str) -> bool:
 
 def _signed(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
     """Whether one of the authorities has signed a certificate of the chain, or is in the chain."""
-    return any(entry == authority or _by(entry, authority) for entry in chain for authority in authorities)
-
-
-def _by(entry: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        entry.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
+    return any(
+        entry == authority or is_issued_by(entry, authority) for entry in chain for authority in authorities
+    )

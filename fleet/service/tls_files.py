@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509 import ocsp
@@ -183,6 +183,15 @@ def _check_staple(path: str, content: bytes, leaf: x509.Certificate | None) -> N
     if not fits:
         text = f"{path!r} holds no successful OCSP response for the first certificate; ask for one of that"
         raise TlsError(("ocsp_file", text))
+
+
+def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
 
 
 def key_refusal(certificate: x509.Certificate) -> str | None:

@@ -21,6 +21,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from fleet.errors import WarmrouteError
+from fleet.service.tls_files import is_issued_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ class OcspRequest:
             StapleError: `impossible`: the chain lacks the issuer, or the certificate names no responder.
         """
         leaf, *others = x509.load_pem_x509_certificates(chain)
-        issuer = next((entry for entry in others if _issued(leaf, entry)), None)
+        issuer = next((entry for entry in others if is_issued_by(leaf, entry)), None)
         if issuer is None:
             raise StapleError("impossible", "its chain has no certificate of its issuer")
         responder = url or _responder(leaf)
@@ -143,14 +144,6 @@ def must_staple(chain: bytes) -> bool:
     return x509.TLSFeatureType.status_request in features
 
 
-def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
-
-
 def _responder(leaf: x509.Certificate) -> str | None:
     try:
         access = leaf.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
@@ -210,7 +203,7 @@ def _signer(response: ocsp.OCSPResponse, issuer: x509.Certificate, now: float) -
             continue
         if entry == issuer:
             return issuer
-        if _issued(entry, issuer) and _may_sign(entry, now):
+        if is_issued_by(entry, issuer) and _may_sign(entry, now):
             return entry
     raise StapleError("refused", "the issuer has not authorised its signer")
 
