@@ -30,8 +30,7 @@ from xds_server.control.service import (
     PLACED_AT_ONCE,
     Broadcast,
     ControlService,
-    MissedLog,
-    PlacementLog,
+    NewestLog,
     WorkerStream,
 )
 from xds_server.doors import CONTROL_BYTES
@@ -189,7 +188,7 @@ async def test_all_workers_receive_missed_requests_between_views(server: Server)
 
 
 def test_newest_of_too_many_missed_requests_are_sent() -> None:
-    log = MissedLog()
+    log: NewestLog[Missed] = NewestLog(MOST_MISSED, MOST_MISSED)
     log.add(Missed(0, A.address, ""))
     at = log.total
     assert log.since(at) == []
@@ -237,7 +236,7 @@ def kinds(messages: list[bytes]) -> list[str | None]:
 
 
 def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStream:
-    stream = WorkerStream(broadcast, MissedLog(), PlacementLog())
+    stream = WorkerStream(broadcast, NewestLog(1, 1), NewestLog(1, 1))
     stream.receive(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)).SerializeToString(), store)
     return stream
 
@@ -424,8 +423,8 @@ async def test_placements_reach_every_worker_in_one_order(server: Server) -> Non
 
 
 def test_dropped_placements_are_not_waited_for() -> None:
-    log = PlacementLog()
-    stream = WorkerStream(Broadcast(), MissedLog(), log)
+    log: NewestLog[Placement] = NewestLog(MOST_PLACED, PLACED_AT_ONCE)
+    stream = WorkerStream(Broadcast(), NewestLog(1, 1), log)
     assert [*stream.placed()] == [control_pb2.FleetUpdate(placed={}).SerializeToString()]
     for number in range(MOST_PLACED + 10):
         log.add(Placement(number + 1, A.address))

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -70,6 +70,9 @@ MOST_PLACED: Final = 65_536
 PLACED_AT_ONCE: Final = 1024
 MOST_MISSED: Final = 1024
 """Missed requests in one message; older ones are dropped."""
+
+
+T = TypeVar("T")
 
 
 class Broadcast:
@@ -128,50 +131,34 @@ def _named(view: FleetView) -> dict[str, tuple[int, bool]]:
     return {pool: (ranks.count, ranks.named) for pool, ranks in view.ranks.items()}
 
 
-class MissedLog:
-    """The newest missed requests, which each worker receives once; I/O-free."""
+class NewestLog(Generic[T]):
+    """The newest entries of a kind, which each worker receives once and in this order; I/O-free."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, at_once: int) -> None:
+        """Store the `most` newest entries, and return `at_once` of them at a time."""
         self.total = 0
-        self._newest: deque[Missed] = deque(maxlen=MOST_MISSED)
+        self._at_once = at_once
+        self._newest: deque[T] = deque(maxlen=most)
 
-    def add(self, missed: Missed) -> None:
-        """Add a missed request; beyond `MOST_MISSED` the oldest is dropped."""
+    def add(self, entry: T) -> None:
+        """Add an entry; beyond the limit the oldest is dropped."""
         self.total += 1
-        self._newest.append(missed)
+        self._newest.append(entry)
 
-    def since(self, total: int) -> list[Missed]:
-        """Return the stored requests after the first `total`."""
-        return list(islice(self._newest, max(0, len(self._newest) - (self.total - total)), None))
-
-
-class PlacementLog:
-    """The newest placements, which each worker receives in this order, a new one from the oldest on.
-
-    I/O-free.
-    """
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._newest: deque[Placement] = deque(maxlen=MOST_PLACED)
-
-    def add(self, placement: Placement) -> None:
-        """Add a placement; beyond `MOST_PLACED` the oldest is dropped."""
-        self.total += 1
-        self._newest.append(placement)
-
-    def since(self, total: int) -> list[Placement]:
-        """Return at most `PLACED_AT_ONCE` stored placements after the first `total`."""
+    def since(self, total: int) -> list[T]:
+        """Return the first stored entries after the first `total` of all."""
         newer = min(self.total - total, len(self._newest))
         # From behind: a worker usually lacks few, and a deque is slow in its middle.
-        some = list(islice(reversed(self._newest), max(0, newer - PLACED_AT_ONCE), newer))
+        some = list(islice(reversed(self._newest), max(0, newer - self._at_once), newer))
         return some[::-1]
 
 
 class WorkerStream:
     """What one worker has received; I/O-free."""
 
-    def __init__(self, broadcast: Broadcast, log: MissedLog, placements: PlacementLog) -> None:
+    def __init__(
+        self, broadcast: Broadcast, log: NewestLog[Missed], placements: NewestLog[Placement]
+    ) -> None:
         self.worker: str | None = None
         self._broadcast = broadcast
         self._log = log
@@ -256,8 +243,8 @@ class ControlService:
         self._store = store
         self._clock = clock
         self._broadcast = Broadcast()
-        self._missed = MissedLog()
-        self._placements = PlacementLog()
+        self._missed: NewestLog[Missed] = NewestLog(MOST_MISSED, MOST_MISSED)
+        self._placements: NewestLog[Placement] = NewestLog(MOST_PLACED, PLACED_AT_ONCE)
         store.on_missed(self._take_missed)
         store.on_placed(self._take_placed)
         self._turns = Turns()
