@@ -1,6 +1,6 @@
 """The fields of a serialised Protobuf message, looked at before anything is made of them. Pure.
 
-A field of two bytes becomes an object of a hundred, so who bounds a message's bytes alone bounds little.
+A field of two bytes becomes an object of a hundred, so a bound on a message's bytes alone bounds little.
 Source: https://protobuf.dev/programming-guides/encoding
 """
 

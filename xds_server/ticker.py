@@ -14,7 +14,7 @@ COALESCE_SECONDS: Final = 0.05
 IDLE_SECONDS: Final = 1.0
 """Without any change the signals still age, ramps go on and drains end."""
 IDLE_SHARE: Final = 0.25
-"""Of the time after which a signal is stale: those who pick read ages as the newest tick has told them."""
+"""Of the time after which a signal is stale: picks read ages as of the newest tick."""
 
 
 def idle_seconds(tick_seconds: float, stale_after_seconds: float) -> float:

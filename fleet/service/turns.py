@@ -6,7 +6,7 @@ Slices
     spends the slice ends it: later pieces queue, and the next pass of the loop begins a slice and runs them
     in the order of arrival, as far as that slice goes, without a switch of tasks between them. So the work
     takes at most a slice plus the longest piece of any pass, and costs two readings of the clock while
-    nothing waits. Long work is an iterator, of which a piece takes as many items as its slice has room for.
+    nothing waits. Long work is an iterator; a piece takes as many of its items as the slice has room for.
 Steps
     Work that goes on in its own task, such as a connection that is opened, cannot be such a function. Its
     task waits in the same queue for its `step`. A pass has at most one step in addition to its slice.

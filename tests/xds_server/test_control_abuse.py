@@ -34,7 +34,7 @@ from xds_server.control.service import WHOLE_BYTES, ControlService, WorkerStream
 from xds_server.doors import CONTROL_BYTES
 from xds_server.signals.gpu import reports as gpu_module
 from xds_server.signals.gpu.report_service import MAX_REPORT_BYTES, GpuReportService
-from xds_server.signals.gpu.reports import MAX_NODES, MAX_READING_BYTES, GpuBoard
+from xds_server.signals.gpu.reports import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -290,7 +290,7 @@ async def test_gpu_readings_are_bounded_until_forgotten(site: Site, monkeypatch:
         await first.write(gpu_report("first"))
         assert await first.read() is not grpc.aio.EOF
         one = site.board.reading_bytes
-        monkeypatch.setattr(gpu_module, "MAX_READING_BYTES", 3 * one)
+        monkeypatch.setattr(gpu_module, "MAX_KEPT_BYTES", 3 * one)
         for _ in range(3):
             await first.write(gpu_report("first"))
             assert await first.read() is not grpc.aio.EOF
@@ -327,7 +327,7 @@ async def test_hosts_of_a_large_fleet_have_room(site: Site, hosts: int, gpus: in
     )
     message = encode_report("host-1.cluster.example.com", reading, 10.0).SerializeToString()
     _, _, reading_bytes = await GpuReportService(site.board)._read(message)
-    assert hosts * reading_bytes < MAX_READING_BYTES
+    assert hosts * reading_bytes < MAX_KEPT_BYTES
 
 
 async def test_agents_that_report_keep_their_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ async def test_agents_that_report_keep_their_room(site: Site, monkeypatch: pytes
         first, second = method(), method()
         await first.write(gpu_report("first"))
         assert await first.read() is not grpc.aio.EOF
-        monkeypatch.setattr(gpu_module, "MAX_READING_BYTES", site.board.reading_bytes + 10)
+        monkeypatch.setattr(gpu_module, "MAX_KEPT_BYTES", site.board.reading_bytes + 10)
         await second.write(gpu_report("second"))
         assert await second.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "no room" in await second.details()

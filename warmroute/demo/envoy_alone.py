@@ -1,7 +1,7 @@
 """What Warmroute is compared with: Envoy with static configuration and its own policy alone.
 
 Timeouts, retries and circuit breakers are those that Warmroute's own configuration gives the pool, so
-that the two differ by who chooses the endpoint only.
+that the two differ only in the choice of the endpoint.
 """
 
 from __future__ import annotations

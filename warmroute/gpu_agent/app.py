@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 FRESH_INTERVALS: Final = 3
 """The agent is ready while its newest sample is younger than this many intervals."""
 NEW_PROCESS_STATUS: Final = 75
-"""EX_TEMPFAIL of sysexits.h: the process is to be restarted."""
+"""EX_TEMPFAIL of sysexits.h: the process should be restarted."""
 LOOK_SECONDS: Final = 1.0
 
 

@@ -29,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(_Request).decode
 
 
 class Inputs(NamedTuple):
-    """What is to be embedded, and in which form."""
+    """The input of an embedding, and its form."""
 
     model: str | None
     prompts: list[bytes]

@@ -170,7 +170,7 @@ class EngineMetrics:
     ) -> bytes:
         """The page in Prometheus' text format. `started_at` is in seconds of Unix time.
 
-        `gauges` stand in the place of what is true: an engine may tell nonsense. With `histograms`, the names
+        `gauges` replace the true values: an engine may tell nonsense. With `histograms`, the names
         without the prefix, the page leaves out all others.
         """
         name = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -77,7 +77,7 @@ class Call(NamedTuple):
     include_usage: bool = False
     choices: int = 1
     turns: Turns = ()
-    """Of a response that is to be stored."""
+    """Of a response that is stored."""
     store: bool = False
     background: bool = False
 

@@ -63,7 +63,7 @@ class Responses:
         return stored
 
     def keep(self, response_id: str, stored: Stored) -> None:
-        """Store a response, in the place of an earlier state of it."""
+        """Store a response, and replace an earlier state of it."""
         while response_id not in self._stored and len(self._stored) >= MOST_STORED:
             self.delete(next(iter(self._stored)))
         self._stored[response_id] = stored

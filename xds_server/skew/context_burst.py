@@ -18,7 +18,7 @@ LEAST_DEVIATION_SHARE: Final = 0.01
 
 
 def find(window: Window, settings: SkewSettings) -> Finding:
-    """Compare the newest variance with the mean of the window's older half, half of which must be known."""
+    """Compare the newest variance with the mean of the window's older half, if half of those are known."""
     variance, mean = window.newest("prompt_tokens_variance"), window.newest("prompt_tokens_mean")
     older = window.older("prompt_tokens_variance")
     before = mean_observed(older, (len(older) + 1) // 2)

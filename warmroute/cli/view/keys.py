@@ -34,7 +34,7 @@ class Screen:
     offset: int = 0
     """Rows scrolled past."""
     help: bool = False
-    """The keys are shown in the place of the table."""
+    """The keys are shown instead of the table."""
     quit: bool = False
     """Whether the user has quit."""
 

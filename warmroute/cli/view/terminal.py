@@ -68,7 +68,7 @@ class Terminal:
                 loop.remove_signal_handler(number)
 
     def draw(self, content: RenderableType) -> None:
-        """Put this on the screen in the place of what is there."""
+        """Replace the content of the screen by this."""
         self._live.update(content, refresh=True)
 
     def _take(self) -> None:

@@ -208,7 +208,7 @@ RULES: Final[dict[str, Rule[Facts]]] = {
         Concern.WEBSOCKETS,
         _if_off(Severity.NOTE),
         title="WebSocket handshakes that do not pass",
-        why="`/v1/realtime` and its like get an ordinary request's answer in the place of 101.",
+        why="`/v1/realtime` and its like get an ordinary request's answer instead of 101.",
     ),
     "client-aborts": _about(
         Concern.OUTLIVES_CLIENTS,
@@ -218,7 +218,7 @@ RULES: Final[dict[str, Rule[Facts]]] = {
     ),
     "unread-parts": Rule(
         "parts that the configuration names and that are not there",
-        "The doctor judges without them: their settings may be traps, or mend one.",
+        "The doctor judges without them: their settings may be traps, or remove one.",
         "Run the doctor on the proxy's own host, or copy these parts as well.",
         _unread_parts,
     ),

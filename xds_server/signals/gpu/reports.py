@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
-MAX_READING_BYTES: Final = 112 * 1024 * 1024
+MAX_KEPT_BYTES: Final = 112 * 1024 * 1024
 """That the newest readings of all hosts take: some 27,000 each where they have eight GPUs."""
 
 
@@ -113,7 +113,7 @@ class GpuBoard:
         """Take an agent's report, which takes `reading_bytes`. Of two agents with one name the newest counts.
 
         Raises:
-            PeerError: more hosts than `MAX_NODES`, or more than `MAX_READING_BYTES` of them.
+            PeerError: more hosts than `MAX_NODES`, or more than `MAX_KEPT_BYTES` of them.
         """
         before = self._nodes.get(node)
         more = reading_bytes - (0 if before is None else before.reading_bytes)
@@ -133,7 +133,7 @@ class GpuBoard:
         Raises:
             PeerError: there is none.
         """
-        lacking = self.reading_bytes + more - MAX_READING_BYTES
+        lacking = self.reading_bytes + more - MAX_KEPT_BYTES
         too_many = len(self._nodes) + (node not in self._nodes) - MAX_NODES
         if lacking <= 0 and too_many <= 0:
             return
@@ -145,7 +145,7 @@ class GpuBoard:
             gone.append(name)
             lacking, too_many = lacking - self._nodes[name].reading_bytes, too_many - 1
         if lacking > 0 or too_many > 0:
-            allowed = f"allowed: {MAX_NODES} hosts, and {MAX_READING_BYTES} bytes of them"
+            allowed = f"allowed: {MAX_NODES} hosts, and {MAX_KEPT_BYTES} bytes of them"
             raise PeerError(f"no room for one more host, or a larger report; {allowed}")
         self._drop(gone)
 

@@ -224,7 +224,7 @@ _FEW_STREAMS: Final = 100
 @rule(
     title="fewer than 100 HTTP/2 streams on a connection",
     why="An LLM request holds its stream for minutes. A gateway or client library with one connection "
-    "waits, or gets REFUSED_STREAM, when so many are in flight.",
+    "waits, or gets REFUSED_STREAM, beyond that number.",
     fix="`max_concurrent_streams` of some hundreds to a thousand.",
 )
 def http2_streams(facts: Facts, context: Context) -> Iterator[Finding]:
@@ -241,7 +241,7 @@ def http2_streams(facts: Facts, context: Context) -> Iterator[Finding]:
                 Severity.NOTE,
                 f"{cluster.where}.{field}",
                 f"{limit} a connection",
-                why="Envoy opens a new connection for each so many requests in flight.",
+                why="Beyond this number of requests in flight, Envoy opens another connection.",
             )
 
 
