@@ -123,7 +123,7 @@ def test_a_weight_is_set_for_a_time_and_cleared(running: Running, said: Callable
 
 def test_a_drained_endpoint_is_nobodys_until_it_is_cleared(running: Running, said: Callable[[], str]) -> None:
     assert running.run("drain", A) == 0
-    assert re.fullmatch(rf"{A} gets no new requests, until \S+; what it has begun goes on\n", said())
+    assert re.fullmatch(rf"{A} gets no new requests, until \S+; running ones continue\n", said())
     assert running.view.membership.by_address.keys() == {B, ALONE}
     assert running.run("weight", A, "5", "--for", "1h") == 0, "a drained one is known, too"
     assert running.view.overridden == {A}

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     answer = overriding.override(args, 0, args.seconds or overriding.duration(overriding.LONGEST))
     entry = next((entry for entry in answer["drained"] if entry["endpoint"] == args.endpoint), None)
     if entry is not None and entry["in_force"]:
-        print(f"{args.endpoint} gets no new requests, {_until(entry, answer)}; what it has begun goes on")
+        print(f"{args.endpoint} gets no new requests, {_until(entry, answer)}; running ones continue")
         return 0
     print(f"warmroute drain: {_why_not(args.endpoint, entry, answer)}", file=sys.stderr)
     return _NOT_IN_FORCE

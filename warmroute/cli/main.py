@@ -30,10 +30,10 @@ VERBS: Final = {
     "serve": ("warmroute.cli.serve", "run xds_server and ext_proc in one process (the sidecar form)"),
     "xds": ("warmroute.cli.xds", "run xds_server alone: signals, weights, discovery"),
     "ext-proc": ("warmroute.cli.ext_proc", "run ext_proc workers that follow an xds_server"),
-    "check": ("warmroute.cli.check", "check a settings file and do nothing else"),
+    "check": ("warmroute.cli.check", "check a settings file"),
     "bootstrap": (
         "warmroute.cli.bootstrap",
-        "print an Envoy bootstrap that knows only its node and where ADS is",
+        "print a bootstrap for Envoy: its node and the address of ADS",
     ),
     "gpu-agent": (
         "warmroute.cli.gpu_agent",
@@ -43,26 +43,26 @@ VERBS: Final = {
     "top": ("warmroute.cli.top", "show endpoints, weights and health, live or once"),
     "explain": (
         "warmroute.cli.explain",
-        "say why an endpoint has its weight, or why a request went where it went",
+        "give the reason for an endpoint's weight, or for a request's pick",
     ),
     "weight": ("warmroute.cli.weight", "give an endpoint a share of all traffic by hand, for a time"),
     "drain": (
         "warmroute.cli.drain",
-        "send an endpoint no new requests, for a time; what it has begun goes on",
+        "send an endpoint no new requests, for a time; running ones continue",
     ),
     "diagnose": (
         "warmroute.cli.diagnose",
-        "name what is the matter with each pool and endpoint, with its evidence",
+        "name the cause of trouble for each pool and endpoint, with evidence",
     ),
     "doctor": (
         "warmroute.cli.doctor",
-        "name what in the configuration of Envoy, or a proxy before it, hurts LLM traffic",
+        "name the parts of a configuration that hurt LLM traffic: of Envoy, or a proxy before it",
     ),
     "replay": (
         "warmroute.cli.replay",
         "replay a trace through our picks and other policies, on simulated engines",
     ),
-    "sla": ("warmroute.cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),
+    "sla": ("warmroute.cli.sla", "print the numbers of Envoy that follow from an SLA, with reasons"),
     "demo": ("warmroute.cli.demo", "run the whole thing on loopback, next to Envoy's own policies"),
 }
 
