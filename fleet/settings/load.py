@@ -227,9 +227,9 @@ def _line(
         suggestion = "".join(
             f"did you mean {name}? " for name in get_close_matches(str(location[-1]), names, 1)
         )
-        shown = _shown(problem["input"])
+        text = _shown(problem["input"])
         allowed = f"{suggestion}allowed: {', '.join(names)}; otherwise delete the line"
-        return f"{place}: unknown field, value {shown}; {allowed}"
+        return f"{place}: unknown field, value {text}; {allowed}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
     words = in_words(problem)
@@ -238,10 +238,10 @@ def _line(
         words += "; or delete the line for the default"
     if problem["type"] in ("tuple_type", "list_type") and field is not None:
         words += entries_in_words(field)
-    shown = "not shown" if location in SECRET else _shown(problem["input"])
+    text = "not shown" if location in SECRET else _shown(problem["input"])
     if not location:  # The value is the whole file, which may hold a secret.
-        shown = "a value that cannot be read"
-    return f"{place}: {shown}; allowed: {words}"
+        text = "a value that cannot be read"
+    return f"{place}: {text}; allowed: {words}"
 
 
 def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...]) -> str:

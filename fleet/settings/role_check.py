@@ -182,10 +182,10 @@ def _unasked(settings: Settings, roles: RoleSettings) -> Iterator[Finding]:
     """Yield the TLS addresses that request no certificate although roles for them have names."""
     asking = asking_services(settings)
     for service in NEEDED_ROLES:
-        named = [role for role in _ASKING_ROLES[service] if getattr(roles, role)]
-        if getattr(settings.tls, service) is None or service in asking or not named:
+        roles_named = [role for role in _ASKING_ROLES[service] if getattr(roles, role)]
+        if getattr(settings.tls, service) is None or service in asking or not roles_named:
             continue
-        shown = " and ".join(f"tls.roles.{role}" for role in named)
+        shown = " and ".join(f"tls.roles.{role}" for role in roles_named)
         yield Finding(
             f"tls.{service}: without client_ca_file, so {shown} count for nothing there; allowed: a"
             " client_ca_file with the authority that signs such certificates",

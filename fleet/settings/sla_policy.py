@@ -182,8 +182,10 @@ def retry_percent(error_ratio: float, endpoints: int | None) -> int:
     engine: it had 1/k of the requests, half of them where k is two or unknown (None). At least 20, Envoy's
     own default; more retries would only add to an overload.
     """
-    lost = 0.5 if endpoints is None else 1 / max(2, endpoints)
-    return min(100, max(_LEAST_RETRY_PERCENT, _percent(error_ratio / (1 - error_ratio)), _percent(lost)))
+    lost_ratio = 0.5 if endpoints is None else 1 / max(2, endpoints)
+    return min(
+        100, max(_LEAST_RETRY_PERCENT, _percent(error_ratio / (1 - error_ratio)), _percent(lost_ratio))
+    )
 
 
 def most_requests(requests_per_endpoint: int | None, endpoints: int) -> int:

@@ -142,8 +142,8 @@ def lines(
         for where, cause, why in rows
         for line in row_with_text(f"{where:{widths[0]}}  {cause:{widths[1]}}  ", why, columns)
     ]
-    named = [entry for entry in (*endpoints, *pools) if not entry["healthy"]]
-    advice = dict.fromkeys(f"{entry['cause']}: {entry['advice']}" for entry in named)
+    findings = [entry for entry in (*endpoints, *pools) if not entry["healthy"]]
+    advice = dict.fromkeys(f"{entry['cause']}: {entry['advice']}" for entry in findings)
     return [*table, *([""] if advice else []), *(part for line in advice for part in wrapped(line, columns))]
 
 
@@ -162,5 +162,5 @@ def _evidence(entry: Mapping[str, Any]) -> str:
     if entry["cause"] == "unknown":
         return f"not known: {', '.join(entry['missing'])}"
     estimates = entry.get("estimates", ())
-    shown = list(entry["evidence"].items())[:_FIGURES]
-    return ", ".join(f"{name}{' ~' if name in estimates else ' '}{value:.4g}" for name, value in shown)
+    figures = list(entry["evidence"].items())[:_FIGURES]
+    return ", ".join(f"{name}{' ~' if name in estimates else ' '}{value:.4g}" for name, value in figures)

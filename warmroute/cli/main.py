@@ -83,15 +83,17 @@ def _main(words: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"warmroute {version('warmroute')}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    chosen = parser
+    verb_parser = parser
     for name, (module, text) in VERBS.items():
         subparser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == _verb_in(words):
             cast("Verb", importlib.import_module(module)).arguments(subparser)
-            chosen = subparser
+            verb_parser = subparser
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        chosen.error(f"{args.verb} has no {' '.join(unknown)}; allowed: what `{chosen.prog} --help` lists")
+        verb_parser.error(
+            f"{args.verb} has no {' '.join(unknown)}; allowed: what `{verb_parser.prog} --help` lists"
+        )
     module = VERBS[args.verb][0]
     try:
         return cast("Verb", importlib.import_module(module)).run(args)

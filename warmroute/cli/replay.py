@@ -327,8 +327,12 @@ def _sweep(args: argparse.Namespace, trace: Trace, jobs: Sequence[Job]) -> None:
 
 def _references(policies: Iterable[str]) -> str:
     """Say which of the policies no router can have; "" where there is none."""
-    named = sorted(REFERENCES.intersection(policies))
-    return f" Only for reference, they know more than a router can: {', '.join(named)}." if named else ""
+    references = sorted(REFERENCES.intersection(policies))
+    return (
+        f" Only for reference, they know more than a router can: {', '.join(references)}."
+        if references
+        else ""
+    )
 
 
 def _check_ranges(args: argparse.Namespace) -> None:

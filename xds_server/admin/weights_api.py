@@ -76,7 +76,7 @@ class WeightsApi:
         for pool in () if membership is None else membership.pools:
             factors = self._factors(pool)
             near |= {endpoint.address: factors.get(endpoint.locality, {}) for endpoint in pool.endpoints}
-        shown = {
+        entries = {
             address: self._shown(verdict, near.get(address, {}))
             for address, verdict in self._sources.verdicts().items()
         }
@@ -84,11 +84,11 @@ class WeightsApi:
             {
                 "endpoint": address,
                 "until": None if (until := self._book.until(address)) is None else moment(until),
-                "in_force": True if address in leaving else False if address in shown else None,
+                "in_force": True if address in leaving else False if address in entries else None,
             }
             for address in sorted(self._book.drained(self._wall()))
         ]
-        return {"version": self._sources.version(), "weights": shown, "drained": drained}
+        return {"version": self._sources.version(), "weights": entries, "drained": drained}
 
     def endpoint(self, address: str) -> dict[str, Any] | None:
         """Return what `weights` has of one endpoint, and the signals behind it; None: it is not weighed."""

@@ -146,5 +146,5 @@ class Sensing:
         await self._recorder.close()
 
     def _gpu_status(self) -> dict[str, Any]:
-        shown = gpu_view(self._gpus.readings(), self._clock(), self._settings.weights.faults)
-        return {"nodes": shown}
+        nodes = gpu_view(self._gpus.readings(), self._clock(), self._settings.weights.faults)
+        return {"nodes": nodes}

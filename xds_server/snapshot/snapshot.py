@@ -73,8 +73,8 @@ class Snapshot:
         return self.versions.get(type_url, "empty")
 
 
-def _version(named: Mapping[str, Resource]) -> str:
-    text = "\n".join(f"{entry.name} {entry.version}" for entry in named.values())
+def _version(resources: Mapping[str, Resource]) -> str:
+    text = "\n".join(f"{entry.name} {entry.version}" for entry in resources.values())
     return sha256(text.encode()).hexdigest()[:16]
 
 

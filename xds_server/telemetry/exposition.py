@@ -64,14 +64,14 @@ class EndpointExposition(Collector):
         """Read the store's newest view; signals without any value have no family."""
         view = self._store.view
         endpoints = () if view is None else view.membership.endpoints
-        shown = endpoints[: self._most_endpoints]
+        exposed = endpoints[: self._most_endpoints]
         families = _families()
         if view is not None:
-            self._fill(families, view, shown)
+            self._fill(families, view, exposed)
         yield from (
             family for name, family in families.items() if family.samples or name in {_WEIGHT, _SHARE, _AGE}
         )
-        yield _left_out(len(endpoints) - len(shown))
+        yield _left_out(len(endpoints) - len(exposed))
 
     def _fill(
         self, families: Mapping[str, GaugeMetricFamily], view: FleetView, shown: Sequence[Endpoint]

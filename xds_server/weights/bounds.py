@@ -29,9 +29,9 @@ def bounded(shares: FloatArray, low: FloatArray | float, high: FloatArray | floa
     result = shares.copy()
     free = np.ones(shares.shape, dtype=np.bool_)
     while free.any():
-        left = 1.0 - result[~free].sum()
+        rest = 1.0 - result[~free].sum()
         mass = shares[free].sum()
-        scaled = shares * (left / mass) if mass > 0 else np.full(shares.shape, left / free.sum())
+        scaled = shares * (rest / mass) if mass > 0 else np.full(shares.shape, rest / free.sum())
         clipped = np.clip(scaled, lowest, highest)
         moved = np.where(free, clipped - scaled, 0.0)
         result = np.where(free, clipped, result)

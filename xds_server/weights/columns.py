@@ -81,8 +81,8 @@ class Columns:
 
     def blind(self) -> bool:
         """Whether no engine shows memory, queue or running; figures of Envoys and workers are no page."""
-        shown = (self.memory_used_ratio, self.signals["queue_depth"], self.signals["running"])
-        return all(np.isnan(column).all() for column in shown)
+        load_columns = (self.memory_used_ratio, self.signals["queue_depth"], self.signals["running"])
+        return all(np.isnan(column).all() for column in load_columns)
 
     def idle(self) -> BoolArray:
         """Return which engines say that they are empty while nothing of ours is known to be there.

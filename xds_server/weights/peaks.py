@@ -65,8 +65,10 @@ class Peaks:
         hold = np.clip(_HOLD_SECONDS * (returns - 1.0), 0.0, _MOST_HOLD_SECONDS)
         if release_seconds > 0:
             # Slower too, so that the next return is a small step.
-            left = np.exp(-elapsed / (release_seconds * np.maximum(1.0, _SLOWER * (returns - 1.0))))
-            fallen = np.where(since >= hold, values + (level - values) * left, level)
+            remaining_ratio = np.exp(
+                -elapsed / (release_seconds * np.maximum(1.0, _SLOWER * (returns - 1.0)))
+            )
+            fallen = np.where(since >= hold, values + (level - values) * remaining_ratio, level)
         else:
             fallen = values
         level = np.where(up, values, fallen)

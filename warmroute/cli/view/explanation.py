@@ -226,8 +226,8 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
     compared = _objects(entry.get("considered"))
     considered = _by_term(compared) or [_in_parts(parts) for parts in compared]
     yield from _table("compared", considered, chosen, columns)
-    shown = {name.lstrip("=+ ") for parts in considered for name in parts}
-    yield from (f"{_INDENT}{legend}" for name, legend in _LEGENDS.items() if name in shown)
+    names = {name.lstrip("=+ ") for parts in considered for name in parts}
+    yield from (f"{_INDENT}{legend}" for name, legend in _LEGENDS.items() if name in names)
     if any(_REST in parts for parts in considered):
         yield f"{_INDENT}the lowest cost wins; other terms: weights, and what else depends on the prompt"
         yield f"{_INDENT}(each cost term is shown by its name for a traced request)"

@@ -129,8 +129,8 @@ def envoys_away(status: Mapping[str, Any]) -> str:
 
     None is expected where picks happen without any push: another control plane configures the gateway.
     """
-    picked = any((status.get("picks") or {}).values())
-    if status.get("clients") != 0 or (picked and not status.get("pushes")):
+    has_picks = any((status.get("picks") or {}).values())
+    if status.get("clients") != 0 or (has_picks and not status.get("pushes")):
         return ""
     refusals = (status.get("certificate_refusals") or {}).get("xds")
     if not refusals:

@@ -79,12 +79,12 @@ def _table(
     if with_interval and room < len(columns):
         # Every figure before any interval: `--json` has both.
         with_interval, room = False, max(2, (width - _POLICY_WIDTH) // _COLUMN_WIDTH)
-    shown = sorted(columns, key=lambda name: columns[name].rank)[:room]
+    names = sorted(columns, key=lambda name: columns[name].rank)[:room]
     table = Table(box=None, pad_edge=False)
     table.add_column("policy", no_wrap=True)
     texts: list[list[str]] = []
     for name, column in columns.items():
-        if name in shown:
+        if name in names:
             table.add_column(column.title, justify="right", no_wrap=True)
             intervals = [result[name] for result in results.values()]
             mark = name not in unmarked

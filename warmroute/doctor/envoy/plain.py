@@ -46,8 +46,8 @@ class Node:
         for number, value in enumerate(self.each(name)):
             if isinstance(value, Mapping):
                 label = value.get("name")
-                shown = label if isinstance(label, str) and label else str(number)
-                yield Node(value, f"{_join(self.where, name)}[{shown}]")
+                name_or_number = label if isinstance(label, str) and label else str(number)
+                yield Node(value, f"{_join(self.where, name)}[{name_or_number}]")
 
     def each(self, name: str) -> Sequence[Any]:
         """The values of a repeated field."""

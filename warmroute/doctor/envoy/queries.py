@@ -38,8 +38,8 @@ def passages_with_cluster(facts: Facts, context: Context) -> Iterator[tuple[Pass
 
 def pools(facts: Facts, context: Context) -> Iterator[Cluster]:
     """The clusters of engines."""
-    named = dict.fromkeys(passage.route.cluster for passage in engine_passages(facts, context))
-    return (facts.clusters[name] for name in named if name in facts.clusters)
+    clusters = dict.fromkeys(passage.route.cluster for passage in engine_passages(facts, context))
+    return (facts.clusters[name] for name in clusters if name in facts.clusters)
 
 
 def coverage(facts: Facts, context: Context) -> dict[str, int]:

@@ -176,17 +176,17 @@ def _conf_settings(conf: Sequence[tuple[str, str, str]]) -> Iterator[Setting]:
 
 def _route_settings(service: Tree, route: Tree, plugins: Sequence[Tree]) -> Iterator[Setting]:
     buffers = route.flag("response_buffering") is not False
-    shown = "true" if route.has("response_buffering") else "not set, so true"
-    yield Setting(_BUFFERING, buffers, route.place("response_buffering"), shown)
+    text = "true" if route.has("response_buffering") else "not set, so true"
+    yield Setting(_BUFFERING, buffers, route.place("response_buffering"), text)
     in_force = _in_force(service, route, plugins)
     timeout = in_force.get("upstream-timeout")
     config = timeout.child("config") if timeout else service
     if not config.has("read_timeout"):
         config = service
     limit = config.number("read_timeout")
-    shown = "not set, so 60000 ms" if limit is None else f"{limit:g} ms"
+    text = "not set, so 60000 ms" if limit is None else f"{limit:g} ms"
     seconds = (_READ_MILLISECONDS if limit is None else limit) / 1000
-    yield Setting(_READ, seconds, config.place("read_timeout"), shown)
+    yield Setting(_READ, seconds, config.place("read_timeout"), text)
     for name, plugin in in_force.items():
         yield from _plugin_settings(name, plugin.child("config"))
     yield from _late_guards(in_force)

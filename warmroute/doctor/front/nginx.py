@@ -350,10 +350,10 @@ def _header_settings(chain: Chain, where: str, maps: Mapping[str, Directive]) ->
 
 def _without_upgrade(value: str, maps: Mapping[str, Directive]) -> str:
     """The value of a header for requests that are no handshakes: a map of `$http_upgrade` resolved."""
-    chosen = maps.get(value)
-    if chosen is None or chosen.args[0] != "$http_upgrade":
+    mapping = maps.get(value)
+    if mapping is None or mapping.args[0] != "$http_upgrade":
         return value
-    values = {entry.name: entry.args[0] for entry in chosen.block or () if entry.args}
+    values = {entry.name: entry.args[0] for entry in mapping.block or () if entry.args}
     return values.get("", values.get("default", ""))
 
 

@@ -60,9 +60,9 @@ def _about(concern: Concern, judge: Judge, *, title: str, why: str) -> Rule[Fact
             for setting in way.settings:
                 if setting.knob.concern is concern and (judged := judge(setting.value, context)):
                     severity, figures = judged
-                    shown = f"{setting.shown}, {figures}" if figures else setting.shown
+                    text = f"{setting.shown}, {figures}" if figures else setting.shown
                     yield Finding(
-                        severity, setting.where, shown, fix=f"{setting.knob.fix} ({setting.knob.page})"
+                        severity, setting.where, text, fix=f"{setting.knob.fix} ({setting.knob.page})"
                     )
 
     return Rule(title, why, "See the page that the finding names.", check)

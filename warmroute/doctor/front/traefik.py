@@ -218,8 +218,8 @@ def _balancers(name: str, user: Tree, parts: _Parts, depth: int = 0) -> Iterator
 
 
 def _setting(knob: Knob, tree: Tree, name: str, value: float, default: str = "") -> Setting:
-    shown = f"not set, so {default}" if default and not tree.has(name) else tree.shown(name)
-    return Setting(knob, value, tree.place(name), shown)
+    text = f"not set, so {default}" if default and not tree.has(name) else tree.shown(name)
+    return Setting(knob, value, tree.place(name), text)
 
 
 def _no_limit(value: float | None) -> float:

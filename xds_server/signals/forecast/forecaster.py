@@ -107,10 +107,10 @@ class SignalForecaster(Rows):
             self._follow(signals.addresses)
         if signals.addresses and now >= self._sampled_at + SAMPLE_SECONDS - _EARLY_SECONDS:
             self._sample(signals, now)
-        chosen = np.take_along_axis(self.forecasts, self.choice[:, :, None], axis=2)[:, :, 0]
+        forecasts = np.take_along_axis(self.forecasts, self.choice[:, :, None], axis=2)[:, :, 0]
         values, at, sources = signals.values.copy(), signals.observed_at.copy(), signals.sources.copy()
-        values[_P50_ROWS] = chosen[..., 0].T
-        values[_P90_ROWS] = chosen.max(axis=2).T
+        values[_P50_ROWS] = forecasts[..., 0].T
+        values[_P90_ROWS] = forecasts.max(axis=2).T
         for rows in (_P50_ROWS, _P90_ROWS):
             at[rows] = self._observed_at.T
             sources[rows] = np.where(np.isnan(values[rows]), Source.NONE, Source.FORECAST)

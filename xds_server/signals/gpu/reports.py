@@ -137,9 +137,9 @@ class GpuBoard:
         too_many = len(self._nodes) + (node not in self._nodes) - MAX_NODES
         if lacking <= 0 and too_many <= 0:
             return
-        left = [name for name, source in self._nodes.items() if source.ended_at is not None and name != node]
+        ended = [name for name, source in self._nodes.items() if source.ended_at is not None and name != node]
         gone = []
-        for name in sorted(left, key=lambda name: self._nodes[name].ended_at or 0.0):
+        for name in sorted(ended, key=lambda name: self._nodes[name].ended_at or 0.0):
             if lacking <= 0 and too_many <= 0:
                 break
             gone.append(name)

@@ -40,11 +40,11 @@ def gpu_view(readings: Mapping[str, GpuSource], now: float, faults: FaultSetting
 
 def _gpu(gpu: GpuReading, now: float, faults: FaultSettings) -> dict[str, Any]:
     rated = health(gpu.events(now), now, faults)
-    shown = asdict(gpu)
-    shown["clocks_reasons"] = None if gpu.clocks_reasons is None else sorted(gpu.clocks_reasons)
-    shown["health_score"] = rated.score
-    shown["health_cause"] = None if rated.cause is None else describe(rated.cause.kind, rated.cause.code)
-    shown["faults"] = [
+    entry = asdict(gpu)
+    entry["clocks_reasons"] = None if gpu.clocks_reasons is None else sorted(gpu.clocks_reasons)
+    entry["health_score"] = rated.score
+    entry["health_cause"] = None if rated.cause is None else describe(rated.cause.kind, rated.cause.code)
+    entry["faults"] = [
         {
             "kind": fault.kind,
             "code": fault.code,
@@ -54,7 +54,7 @@ def _gpu(gpu: GpuReading, now: float, faults: FaultSettings) -> dict[str, Any]:
         }
         for fault in gpu.faults
     ]
-    return shown
+    return entry
 
 
 def _without_secrets(url: str) -> str:

@@ -169,10 +169,10 @@ def engine_keepalive(facts: Facts, context: Context) -> Iterator[Finding]:
             continue
         retry = passage.route.retries
         if retry is None or not retry.on & _COVERS_RESET:
-            shown = seconds(cluster.idle_seconds) if cluster.idle_seconds else "off"
+            limit = seconds(cluster.idle_seconds) if cluster.idle_seconds else "off"
             where = f"{cluster.where}.common_http_protocol_options.idle_timeout"
             yield Finding(
-                Severity.WARNING, where, f"{shown}; engines often close after {seconds(_ENGINE_SECONDS)}"
+                Severity.WARNING, where, f"{limit}; engines often close after {seconds(_ENGINE_SECONDS)}"
             )
 
 

@@ -121,12 +121,12 @@ def _compare(where: str, route: Route, ext_proc: ExtProc, cluster: Cluster) -> I
     if DESTINATION_NAMESPACE in ext_proc.receives:
         yield Finding(Severity.WARNING, policy_at, f"{policy.name}, although ext_proc sets picks in metadata")
     elif namespaces:
-        named = ", ".join(sorted(namespaces))
+        names = ", ".join(sorted(namespaces))
         yield Finding(
             Severity.WARNING,
             f"{where}.metadata_options.receiving_namespaces",
-            f"without {named}, although {cluster.name} goes by that metadata",
-            fix=f"`metadata_options: {{receiving_namespaces: {{untyped: [{named}]}}}}`.",
+            f"without {names}, although {cluster.name} goes by that metadata",
+            fix=f"`metadata_options: {{receiving_namespaces: {{untyped: [{names}]}}}}`.",
         )
     else:
         yield Finding(
