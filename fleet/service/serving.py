@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1.health import aio
 
 from fleet.service.allocator import share_one_heap, trim_after_peaks
 from fleet.service.binding import cannot_listen, prepare, sockets_for_the_group
@@ -234,7 +234,7 @@ async def _run_and_trim(main: Coroutine[Any, Any, int]) -> int:
             await trimming
 
 
-class Health(HealthServicer):  # type: ignore[misc]
+class Health(aio.HealthServicer):  # type: ignore[misc]
     """`Check` and `Watch`."""
 
     def __init__(self) -> None:

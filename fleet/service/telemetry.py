@@ -120,9 +120,12 @@ class CountingExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, losses: SpanLosses) -> None:
         self._exporter = exporter
         self._losses = losses
+        self.total = 0
+        """Spans that have left the queue."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export a batch; runs on the queue's own thread."""
+        self.total += len(spans)
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
@@ -150,21 +153,27 @@ class SpanQueue(BatchSpanProcessor):
         max_spans: int = MAX_QUEUED_SPANS,
         delay_seconds: float = EXPORT_DELAY_SECONDS,
     ) -> None:
+        self._exports = CountingExporter(exporter, losses)
         super().__init__(
-            CountingExporter(exporter, losses),
+            self._exports,
             max_queue_size=max_spans,
             schedule_delay_millis=delay_seconds * 1e3,
             max_export_batch_size=min(BATCH_SPANS, max_spans),
         )
         self._losses = losses
         self._max_spans = max_spans
+        self._total = 0
+        """Spans that have come into the queue. All end on the event loop, so each total has one writer."""
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span that has ended, or drop it."""
-        # The SDK would drop an older span and log each time. It has no public access to the queue's length.
-        if len(self._batch_processor._queue) >= self._max_spans:
+        if not (span.context and span.context.trace_flags.sampled):
+            return
+        # The SDK would drop an older span and log each time.
+        if self._total - self._exports.total >= self._max_spans:
             self._losses.queue_full.inc()
             return
+        self._total += 1
         super().on_end(span)
 
 
