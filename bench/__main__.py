@@ -84,7 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if "wanted" not in result:
             print(json.dumps(result))
-        targets = report.read_targets(result)
+        targets = [
+            report.Target(entry["name"], entry["value"], entry["wanted"], entry["met"])
+            for entry in result.get("wanted", ())
+        ]
         print("\n".join(report.lines(targets)))
         met = met and report.exit_code(targets) == 0
     return 0 if met else 1

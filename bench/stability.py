@@ -29,7 +29,6 @@ from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_clus
 from warmroute.demo.cpu import CpuMeter
 from warmroute.demo.load import LoadRun
 from warmroute.demo.processes import BenchError
-from warmroute.demo.watch import warmroute_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +82,7 @@ class Watched:
         Raises:
             BenchError: the service does not report it.
         """
-        count = (await warmroute_status(self.cluster)).get("weight_updates")
+        count = (await self.cluster.status()).get("weight_updates")
         if count is None:
             raise BenchError("warmroute serve reports no weight_updates")
         return int(count)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from warmroute.demo.processes import BenchError, warmroute
 from warmroute.demo.stats import percentile
-from warmroute.demo.watch import warmroute_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +134,7 @@ async def _push(cluster: Cluster, load: LoadRun, since: float) -> float | None:
 
 
 async def _acks(cluster: Cluster) -> int | None:
-    acks: int | None = (await warmroute_status(cluster)).get("acks")
+    acks: int | None = (await cluster.status()).get("acks")
     return acks
 
 

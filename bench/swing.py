@@ -8,8 +8,6 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from warmroute.demo.watch import by_address
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,7 +30,8 @@ class Point:
 async def record(cluster: Cluster, load: LoadRun, points: list[Point]) -> None:
     """Append a point several times a second, until cancelled."""
     while True:
-        entries = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
+        page = await cluster.get_json(cluster.admin_address, "/api/v1/endpoints") or {}
+        entries = {entry["address"]: entry for entry in page.get("endpoints", ())}
         weights_now = [entries.get(address, {}).get("weight") for address in cluster.engines]
         weights = [float(weight) for weight in weights_now if weight is not None]
         if len(weights) == len(weights_now):

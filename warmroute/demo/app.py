@@ -14,7 +14,6 @@ from warmroute.demo.load import LoadRun
 from warmroute.demo.scenario import Scenario, scenario
 from warmroute.demo.show import LiveShow, PlainShow, Show, shown
 from warmroute.demo.stats import Moment, Summary, summarise
-from warmroute.demo.watch import warmroute_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +84,7 @@ async def one_run(chosen: Scenario, contender: _Contender, show: Show) -> RunRes
         async with shown(show, contender.name, load, chosen.seconds, cluster.engines):
             outcomes = await load.run(chosen.turns)
             used = meter.used_ratio()
-        status = {} if contender.router == "envoy" else await warmroute_status(cluster)
+        status = {} if contender.router == "envoy" else await cluster.status()
         counts = await count_requests(cluster, outcomes)
         return RunResult(summarise(outcomes, cluster.engines), used, status, counts)
 

@@ -154,6 +154,14 @@ class Cluster:
         self.children[name] = child
         return child
 
+    async def status(self) -> dict[str, Any]:
+        """Return /api/v1/status; apart, that of xds with the picks of ext-proc."""
+        status: dict[str, Any] = await self.get_json(self.admin_address, "/api/v1/status") or {}
+        if self.settings.router == "apart":
+            other = await self.get_json(self.ext_proc_admin_address, "/api/v1/status") or {}
+            status = {**other, **status, "picks": other.get("picks")}
+        return status
+
     async def get_json(self, address: str, path: str) -> Any:
         """Get a JSON document, or None when there is no answer now: figures to show may be missing."""
         text = await self.get(address, path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,6 @@ def lines(targets: Sequence[Target]) -> list[str]:
     return [
         f"{'met    ' if entry.met else 'NOT MET'}  {entry.name} {_shown(entry.value)} (wanted {entry.bound})"
         for entry in targets
-    ]
-
-
-def read_targets(result: Mapping[str, Any]) -> list[Target]:
-    """Return the targets in an object that `print_json` printed."""
-    return [
-        Target(entry["name"], entry["value"], entry["wanted"], entry["met"])
-        for entry in result.get("wanted", ())
     ]
 
 
