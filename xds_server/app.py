@@ -290,9 +290,10 @@ class XdsServer:
         secrets = self._secrets.of(roster.settings)
         protocols = self._http2.tick(roster.membership, now)
         inputs = (roster, self._weights, update.unhealthy, secrets, protocols)
+        remembering: Iterator[None] = iter(())
         if inputs != self._served:
             if self._publish(roster, update, secrets, protocols):
-                self._operators.published(times, update, signals, now)
+                remembering = self._operators.published(times, update, signals, now)
             self._served = inputs
         floor = self._sensing.sampling_ratio_floor
         ranks = ranks_of(
@@ -315,6 +316,7 @@ class XdsServer:
         )
         yield
         # Last, so that a fault of an observer costs no weights.
+        yield from remembering
         self._sensing.observe(roster.active, signals, now)
 
     def _serving_now(self) -> Mapping[str, Any]:

@@ -247,7 +247,7 @@ class Pools:
             pool.shape.name: DepthColumn(self._warmth.index, pool.shape.addresses) for pool in pools.values()
         }
         self._membership = membership
-        for address in self._pool_of:
+        for address in self._traffic.busy():
             self.note_in_flight(address)
 
     def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:

@@ -132,6 +132,10 @@ class TrafficCounter:
         endpoint = self._by_address.get(address)
         return 0 if endpoint is None else len(endpoint.open)
 
+    def busy(self) -> list[str]:
+        """Return the endpoints with requests in flight."""
+        return [address for address, endpoint in self._by_address.items() if endpoint.open]
+
     def keep(self, members: Collection[str]) -> None:
         """Drop endpoints that have left and have no request in flight."""
         gone = [

@@ -70,7 +70,8 @@ class PoolShape:
                 rows.setdefault(model, []).append(position)
         aliases = _aliases(pool)
         served = {
-            frozenset(aliases.get(model, model) for model in endpoint.models) for endpoint in pool.endpoints
+            frozenset(aliases.get(model, model) for model in models)
+            for models in {endpoint.models for endpoint in pool.endpoints}
         }
         common = next(iter(served)) if len(served) == 1 else frozenset()
         row_of = {address: row for row, address in enumerate(addresses)}

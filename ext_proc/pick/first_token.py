@@ -44,7 +44,8 @@ measures for regression conformal prediction" (2008).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from functools import partial
 from math import exp, hypot, isnan, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -148,9 +149,9 @@ class FirstTokens:
         self._slowness: NDArray[np.float64] = np.ones(size)
         self._totals: NDArray[np.float64] = np.full((2, size), np.nan)
         """First tokens and the sum of their times, as engines counted them last."""
-        self._waiting: list[deque[SentRequest]] = [deque() for _ in range(size)]
-        """Requests without a first token, the oldest first."""
-        self._doubtful: list[deque[SentRequest]] = [deque(maxlen=MOST_WAITING) for _ in range(size)]
+        self._waiting = defaultdict[int, deque[SentRequest]](deque)
+        """Requests without a first token by row, the oldest first; most of a large fleet's rows have none."""
+        self._doubtful = defaultdict[int, deque[SentRequest]](partial(deque, maxlen=MOST_WAITING))
         """Those of them that ended before the predicted median, since the last page with first tokens."""
         self._errors: deque[float] = deque(maxlen=ERRORS_KEPT)
         """In deviations."""
@@ -165,9 +166,10 @@ class FirstTokens:
         other._moments = moved(self._moments.T, sources).T
         other._slowness = moved(self._slowness, sources, 1.0)
         other._totals = moved(self._totals, sources, np.nan)
-        for row, source in enumerate(sources.tolist()):
-            if source >= 0:
-                other._waiting[row], other._doubtful[row] = self._waiting[source], self._doubtful[source]
+        rows = {source: row for row, source in enumerate(sources.tolist())}
+        for name in ("_waiting", "_doubtful"):
+            requests = getattr(self, name)
+            getattr(other, name).update({rows[row]: requests[row] for row in rows.keys() & requests.keys()})
         other._errors, other._at, other.quantiles = self._errors, self._at, self.quantiles
         return other
 
@@ -210,8 +212,9 @@ class FirstTokens:
         self._moments *= kept
         grown = totals - self._totals
         self._totals = totals
-        for row in np.flatnonzero(np.isnan(totals[0])).tolist():
-            self._waiting[row].clear()
+        for row, waiting in self._waiting.items():
+            if isnan(totals.item(0, row)):
+                waiting.clear()
         rows = np.flatnonzero((grown[0] > 0) & (grown[1] >= 0)).tolist()
         compared = [facts for row in rows if (facts := self._compared(row, grown[:, row], now))]
         return self._add(np.array(compared).T) if compared else None

@@ -31,6 +31,10 @@ _MOST_WAITING: Final = 32
 """Prompts that wait for the order at most."""
 _MOST_WAITING_BLOCKS: Final = 1024
 """Of these prompts: some 45 KB."""
+_NO_ORDER: Final = np.zeros(0, np.uint64)
+_NO_VIEW: Final = _NO_ORDER.data
+_NO_FRONTS: Final = BlockTable(_SLAB_BITS)
+"""Of every endpoint that has no block yet: a large fleet joins within one tick."""
 
 
 class Recency:
@@ -43,10 +47,10 @@ class Recency:
     def __init__(self) -> None:
         self._size = self._new = 0
         """Blocks in the order, and those of the prompts that wait which are not in it."""
-        self._order = np.zeros(_FIRST_ROOM, np.uint64)
-        self._view = self._order.data
+        self._order = _NO_ORDER
+        self._view = _NO_VIEW
         self._begin = self._end = 0
-        self._fronts = BlockTable(_SLAB_BITS)
+        self._fronts = _NO_FRONTS
         """A run's first block to its place plus one; entries of old places stay until `_squeeze`."""
         self._waiting: list[Sequence[int]] = []
         """Prompts whose use the order does not show, the last one last."""
@@ -188,6 +192,8 @@ class Recency:
 
     def _squeeze(self, coming: int) -> None:
         """Close the holes, and make room for a quarter more."""
+        if self._fronts is _NO_FRONTS:
+            self._fronts = BlockTable(_SLAB_BITS)
         part = self._order[self._begin : self._end]
         stays = part != _HOLE
         room = self._size * 5 // 4 + coming + _FIRST_ROOM

@@ -61,7 +61,7 @@ class Stage:
         self.ticks += 1
         loads = {A: Load(memory_used_ratio=Signal(0.5, 1.0, "scrape"))}
         update = weigh(self.weigher, MEMBERSHIP, loads, 1.0, overrides=self.book.active(self.wall))
-        self.decisions.note(update, f"v{self.ticks}")
+        list(self.decisions.note(update, f"v{self.ticks}"))
 
     async def refused(self, body: Any) -> tuple[str, str, int]:
         before = self.api.weights()

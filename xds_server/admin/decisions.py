@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from fleet.service.admin import Query
     from xds_server.weights.verdict import Verdict
     from xds_server.weights.weigh import WeightChange, WeightUpdate
+
+_STEP: Final = 128
+"""Changes that are explained without a pause."""
 
 
 class _Decision(NamedTuple):
@@ -38,10 +41,13 @@ class WeightDecisions:
         if limit != self._ring.maxlen:
             self._ring = deque(self._ring, maxlen=limit)
 
-    def note(self, update: WeightUpdate, version: str) -> None:
-        """Remember a published update."""
-        at, newest = self._wall(), update.changes[-(self._ring.maxlen or 0) :]
-        self._ring.extend(_Decision(at, version, change) for change in newest)
+    def note(self, update: WeightUpdate, version: str) -> Iterator[None]:
+        """Remember a published update, some changes at each step: an explanation reads the whole pool."""
+        at, count = self._wall(), len(update.changes)
+        for start in range(max(0, count - (self._ring.maxlen or 0)), count, _STEP):
+            changes = update.changes[start : start + _STEP]
+            self._ring.extend(_Decision(at, version, change) for change in changes)
+            yield
 
     def view(self, query: Query) -> dict[str, Any]:
         """Newest changes first, at most `query.limit`, of one endpoint if it is named, and its verdict.

@@ -14,7 +14,7 @@ from xds_server.telemetry.request_spans import RequestSpans
 from xds_server.telemetry.trace import TracedNacks, UpdateTraces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from opentelemetry.trace import Tracer
     from prometheus_client import CollectorRegistry
@@ -91,11 +91,16 @@ class Operators:
         """Begin to measure a tick."""
         return self.traces.tick()
 
-    def published(self, times: TickTimes, update: WeightUpdate, signals: SignalTable, now: float) -> None:
-        """Trace and remember a snapshot just set; to be called for each. `now`: of the signals' clock."""
+    def published(
+        self, times: TickTimes, update: WeightUpdate, signals: SignalTable, now: float
+    ) -> Iterator[None]:
+        """Trace a snapshot just set, and return the steps that remember it; to be called for each.
+
+        `now` is of the signals' clock.
+        """
         version = self._version() or ""
         self.traces.published(times, update, version, signals, now)
-        self._decisions.note(update, version)
+        return self._decisions.note(update, version)
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """Path to view."""

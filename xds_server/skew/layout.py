@@ -84,6 +84,6 @@ class Layout:
     def moved_from(self, before: Layout) -> tuple[IntArray, IntArray]:
         """Return the columns here and there of the scopes in both layouts."""
         columns = {scope: column for column, scope in enumerate(before.scopes)}
-        pairs = [(here, columns[scope]) for here, scope in enumerate(self.scopes) if scope in columns]
-        both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+        there = np.array([columns.get(scope, -1) for scope in self.scopes], dtype=np.intp)
+        here = np.flatnonzero(there >= 0)
+        return here, there[here]

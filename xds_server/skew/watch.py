@@ -187,7 +187,7 @@ class SkewWatch:
         if layout.scopes == self._window.layout.scopes:
             return []
         here, there = layout.moved_from(self._window.layout)
-        self._window.rearrange(layout)
+        self._window.rearrange(layout, here, there)
         for latch in self._latches.values():
             latch.rearrange(layout.columns, here, there)
         staying = set(layout.scopes)

@@ -9,7 +9,7 @@ import numpy as np
 from xds_server.skew.sample import ROW
 
 if TYPE_CHECKING:
-    from xds_server.skew.layout import FloatArray, Layout
+    from xds_server.skew.layout import FloatArray, IntArray, Layout
 
 PEAK_PERIODS: Final = 120.0
 """Time constant, in periods (ten minutes by default), with which the largest batch decays."""
@@ -22,14 +22,15 @@ class Window:
         self.layout = layout
         self.latency_seconds = latency_seconds
         """Longest time that a sample's latencies and rates cover."""
-        self._ring = np.full((periods, len(ROW), layout.columns), np.nan)
+        self._ring = np.full((layout.columns, periods, len(ROW)), np.nan)
+        """The columns first: an endpoint that stays keeps its samples by one copy."""
         self._newest = -1
         self._peak: FloatArray = np.zeros(layout.columns)
 
     @property
     def periods(self) -> int:
         """Number of samples."""
-        return len(self._ring)
+        return self._ring.shape[1]
 
     @property
     def recent_periods(self) -> int:
@@ -39,19 +40,18 @@ class Window:
     def push(self, sample: FloatArray) -> None:
         """Add the newest sample, shape (figures, columns), in place of the oldest."""
         self._newest = (self._newest + 1) % self.periods
-        self._ring[self._newest] = sample
+        self._ring[:, self._newest] = sample.T
         self._peak = np.fmax(self._peak * np.exp(-1.0 / PEAK_PERIODS), sample[ROW["running"]])
 
     def skip(self, periods: int) -> None:
         """Add periods without samples."""
         for _ in range(min(periods, self.periods)):
-            self.push(np.full(self._ring.shape[1:], np.nan))
+            self.push(np.full((len(ROW), self.layout.columns), np.nan))
 
-    def rearrange(self, layout: Layout) -> None:
-        """Take another layout; endpoints and pools in both keep their samples."""
-        here, there = layout.moved_from(self.layout)
-        ring = np.full((self.periods, len(ROW), layout.columns), np.nan)
-        ring[:, :, here] = self._ring[:, :, there]
+    def rearrange(self, layout: Layout, here: IntArray, there: IntArray) -> None:
+        """Take another layout; endpoints and pools in both keep their samples, see `Layout.moved_from`."""
+        ring = np.full((layout.columns, self.periods, len(ROW)), np.nan)
+        ring[here] = self._ring[there]
         peak = np.zeros(layout.columns)
         peak[here] = self._peak[there]
         self.layout, self._ring, self._peak = layout, ring, peak
@@ -83,7 +83,7 @@ class Window:
 
     def _ages(self, name: str, first: int, end: int) -> FloatArray:
         at = (self._newest - np.arange(first, end)) % self.periods
-        figures: FloatArray = self._ring[at, ROW[name]]
+        figures: FloatArray = self._ring[:, at, ROW[name]].T
         return figures
 
 

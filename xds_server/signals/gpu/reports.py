@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from fleet.errors import PeerError
 from fleet.gpu.fault_table import FaultClass
-from fleet.signals import Source
+from fleet.signals import SignalTable, Source
 from xds_server.signals.board import SignalBoard
 from xds_server.signals.gpu.columns import GpuSignals, signals_of
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint, Membership
     from fleet.gpu.reading import NodeReading
     from fleet.settings import FaultSettings, SignalSettings
-    from fleet.signals import SignalTable
 
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
@@ -96,6 +95,8 @@ class GpuBoard:
         self._computed: dict[str, _Computed] = {}
         """What the board shows, by address."""
         self._board = SignalBoard()
+        self._unknown = SignalTable.unknown(())
+        """What is shown while there is no reading at all."""
         self._membership: Membership | None = None
         self.reading_bytes = 0
         """That the readings of all hosts take."""
@@ -171,13 +172,17 @@ class GpuBoard:
         Old ones are in it too, with their time: readers drop what is stale.
         """
         self._forget(now)
+        if not (self._nodes or self._pages or self._computed):
+            if self._unknown.addresses is not membership.addresses:
+                self._unknown = SignalTable.unknown(membership.addresses)
+            return self._unknown
         if membership is not self._membership:
             self._membership = membership
             members = membership.by_address
             self._computed = {a: computed for a, computed in self._computed.items() if a in members}
             self._board.follow(membership.addresses)
         scores, unmatched = dict.fromkeys(self.metrics.endpoints, 0), 0
-        for endpoint in membership.endpoints if self._nodes or self._pages or self._computed else ():
+        for endpoint in membership.endpoints:
             signals = self._of(endpoint, now)
             if signals is None:
                 continue

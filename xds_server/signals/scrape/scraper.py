@@ -108,7 +108,7 @@ class _Target:
     def same_source(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint is still read from the same place in the same way."""
         own = self.endpoint
-        return all(getattr(own, name) == getattr(endpoint, name) for name in _SOURCE)
+        return own is endpoint or all(getattr(own, name) == getattr(endpoint, name) for name in _SOURCE)
 
     @property
     def at_own_port(self) -> bool:
