@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Final
+
+from fleet.service.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,10 +64,17 @@ class Ticker:
 
 
 class Staged:
-    """Runs stages one by one, between which other tasks may run, or all at once."""
+    """Runs stages one by one, between which other tasks may run, or all at once.
 
-    def __init__(self, stages: Callable[[], Iterator[None]]) -> None:
+    A stage that took longer than a slice is followed by as long a rest: what comes meanwhile needs several
+    passes of the loop, and would wait for a stage in each.
+    """
+
+    def __init__(
+        self, stages: Callable[[], Iterator[None]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stages = stages
+        self._clock = clock
         self._under_way: Iterator[None] | None = None
 
     def now(self) -> None:
@@ -76,7 +86,10 @@ class Staged:
     async def run(self) -> None:
         """Run the stages one by one, until a newer run begins."""
         stages = self._under_way = self._stages()
+        began = self._clock()
         for _ in stages:
-            await asyncio.sleep(0)
+            took = self._clock() - began
+            await asyncio.sleep(took if took > SLICE_SECONDS else 0)
             if self._under_way is not stages:
                 return
+            began = self._clock()

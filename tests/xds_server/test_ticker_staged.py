@@ -43,6 +43,27 @@ async def test_others_go_on_between_stages() -> None:
     assert work.done[5:] == ["2a", "2b", "2c"]
 
 
+async def test_a_long_stage_is_followed_by_as_long_a_rest() -> None:
+    now, others = 0.0, 0
+
+    def stages() -> Iterator[None]:
+        nonlocal now
+        for _ in range(2):
+            now += 0.05
+            yield
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await Staged(stages, lambda: now).run()
+    task.cancel()
+    assert others > 10, "many passes, not one a stage"
+
+
 async def test_what_is_under_way_ends_where_it_is_done_anew() -> None:
     """An operator's weight is computed at once: numbers from before would undo it."""
     work = Work()
