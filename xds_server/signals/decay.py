@@ -47,10 +47,10 @@ def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_se
         return values
     finite = np.isfinite(values)
     filled = np.where(finite, values, 0.0)
-    size = int(pools.max()) + 1
-    sums, counts = np.zeros((size, values.shape[1])), np.zeros((size, values.shape[1]))
-    np.add.at(sums, pools, filled)
-    np.add.at(counts, pools, finite)
+    sums, counts = (
+        np.stack([np.bincount(pools, weights=column) for column in columns.T], axis=1)
+        for columns in (filled, finite)
+    )
     others = counts[pools] - finite
     mean = (sums[pools] - filled) / np.maximum(others, 1)
     extreme = finite & (others > 0) & (filled > EXTREME_RATIO * mean) & (idle_seconds[:, None] > 0)
