@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.errors import SnapshotError
+from fleet.models import tables
 from fleet.service.tls import Certificates
 from fleet.settings.membership import membership
 from fleet.store import FleetView
@@ -25,6 +26,7 @@ from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.status import with_states
 from xds_server.envoy.build import build_snapshot
+from xds_server.envoy.remaking import Remaking
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
 from xds_server.signals.passive.reach import Reach
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore
     from xds_server.access_log.finished import Finished
     from xds_server.endpoints.status import EndpointStatus
-    from xds_server.http2.protocol_choice import ProtocolChoice
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
@@ -84,12 +85,11 @@ class XdsServer:
         self._secrets = Secrets.of_server(certificates, settings, registry)
         self._settings, self._store, self._clock = settings, store, clock
         self._ticker, self._staged = Ticker(clock), Staged(self._stages)
-        tls, reach = self._secrets.engine_tls, Reach()
+        tls, reach, request_tick = self._secrets.engine_tls, Reach(), self._ticker.request_tick
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
-        request_tick = self._ticker.request_tick
         self._keeper.on_change = self._secrets.on_change = request_tick
-        self._weigher = Weigher(settings.weights, settings.signals)
-        self._saver, self._serving_status = Saver(registry), ServingStatus(registry)
+        self._weigher, self._saver = Weigher(settings.weights, settings.signals), Saver(registry)
+        self._serving_status = ServingStatus(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
         self._operators = Operators(
             settings,
@@ -118,26 +118,27 @@ class XdsServer:
         registry.register(EndpointExposition(store, clock))
         progress = Progress(settings.limits.xds_streams)
         self._arrivals = Arrivals(settings.xds.address, clock)
-        self._doors = Doors(settings, certificates, registry)
+        self._doors = doors = Doors(settings, certificates, registry)
         self._discovery = DiscoveryService(
             self._snapshots,
             registry,
             settings.limits.xds_streams,
             observers=(progress, self._operators.traces, self._operators.nacks, self._arrivals),
-            may_have_keys=self._doors.may_have_keys,
+            may_have_keys=doors.may_have_keys,
         )
         clients = ClientStatusService(self._discovery, progress)
         registry.register(ClientExposition(clients.lag))
-        self._grpc = self._doors.xds(self._discovery.register, clients.register, self._sensing.register)
-        to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
-        self._control = self._doors.control(*to_control) if control else None
+        self._servers = [doors.xds(self._discovery.register, clients.register, self._sensing.register)]
+        if control:
+            workers = ControlService(store, registry, clock).register
+            self._servers.append(doors.control(workers, self._sensing.register_agents))
         self._metrics, self._sleepers = TickMetrics(registry), Sleepers()
+        self._remaking, self._draining = Remaking(request_tick), False
         pages = self._sensing.scraper.signals
         self._status = StatusViews(store, clients, registry, self._statuses, self._serving_now, pages)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
-        self._served: tuple[object, ...] | None = None
-        self._draining = False
+        self._served: tuple[object, ...] = ()
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -164,7 +165,8 @@ class XdsServer:
             self._build(
                 self._settings
             )  # The first messages of each Protobuf type are slow: build them before a client waits.
-        await self._grpc.start()
+        for_envoys, *for_workers = self._servers
+        await for_envoys.start()
         state = await self._saver.load(self._settings)
         if state is not None:
             self._keeper.restore(state.discovered)
@@ -175,14 +177,14 @@ class XdsServer:
         await self._secrets.start()
         await self._keeper.start()
         self._saver.start()
-        if self._control is not None:
-            await self._control.start()
+        for server in for_workers:
+            await server.start()
         self._ticking = asyncio.create_task(self._tick_for_ever(), name="xds tick")
 
     async def apply(self, settings: Settings) -> None:
         """Apply changed settings; if they cannot be built, the old ones stay."""
         self._secrets.reconfigure(settings)
-        self._build(settings)
+        await asyncio.to_thread(self._build, settings)
         self._http2.reconfigure(settings)
         await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
@@ -195,14 +197,13 @@ class XdsServer:
         self._ticker.request_tick()
 
     def _build(self, settings: Settings) -> None:
-        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
+        secrets, protocols = self._secrets.of(settings), self._http2.choice
+        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=secrets, protocols=protocols)
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; their configuration stays valid."""
         self._draining = True
-        await self._grpc.set_ready(ready=False)
-        if self._control is not None:
-            await self._control.set_ready(ready=False)
+        await self._announce(ready=False)
         await self._discovery.drain(self._settings.limits.drain_seconds / 2)
 
     async def stop(self) -> None:
@@ -215,10 +216,10 @@ class XdsServer:
         await self._sensing.close()
         await self._http2.close()
         await self._keeper.close()
+        await self._remaking.close()
         await self._saver.close()
-        for server in (self._grpc, self._control):
-            if server is not None:
-                await server.stop(0.2)
+        for server in self._servers:
+            await server.stop(0.2)
 
     async def _tick_for_ever(self) -> None:
         await self._first_sync()
@@ -228,7 +229,7 @@ class XdsServer:
             try:
                 await self._staged.run()
                 if self.ready:
-                    await self._announce_ready()
+                    await self._announce(ready=True)
                     self._arrivals.look()
                 failing = False
             except Exception:  # the edge of a tick: Envoys keep their configuration
@@ -240,7 +241,7 @@ class XdsServer:
 
     def _idle_seconds(self) -> float:
         tick_seconds = self._settings.xds.tick_seconds
-        if self._control is not None or any(self._store.in_flight().values()):
+        if len(self._servers) > 1 or any(self._store.in_flight().values()):
             return tick_seconds  # Workers need the counts of the others, and an engine may hang.
         return idle_seconds(tick_seconds, self._settings.signals.stale_after_seconds)
 
@@ -256,10 +257,9 @@ class XdsServer:
         await self._http2.first_sync(self._keeper.membership(), max(0.0, deadline - self._clock()))
         await self._sensing.scraper.first_sync(max(0.0, deadline - self._clock()))
 
-    async def _announce_ready(self) -> None:
-        await self._grpc.set_ready(ready=True)
-        if self._control is not None:
-            await self._control.set_ready(ready=True)
+    async def _announce(self, *, ready: bool) -> None:
+        for server in self._servers:
+            await server.set_ready(ready=ready)
 
     def tick(self) -> None:
         """Signals to weights to snapshot; Envoys get a push only if their resources changed."""
@@ -289,10 +289,12 @@ class XdsServer:
         self._weights = {**update.weights, **leaving_weights} if leaving_weights else update.weights
         secrets = self._secrets.of(roster.settings)
         protocols = self._http2.tick(roster.membership, now)
-        inputs = (roster, self._weights, update.unhealthy, secrets, protocols)
+        models = tables(roster.settings, roster.membership)
+        made = (*self._remaking.resources(roster.settings, protocols, models), *secrets)
+        inputs = (roster, self._weights, update.unhealthy, made)
         remembering: Iterator[None] = iter(())
         if inputs != self._served:
-            if self._publish(roster, update, secrets, protocols):
+            if self._publish(roster, update, made):
                 remembering = self._operators.published(times, update, signals, now)
             self._served = inputs
         floor = self._sensing.sampling_ratio_floor
@@ -349,12 +351,10 @@ class XdsServer:
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
         return with_states(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
-    def _publish(
-        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], protocols: ProtocolChoice
-    ) -> bool:
-        """Set the snapshot; returns whether it differs from the one before."""
+    def _publish(self, roster: Roster, update: WeightUpdate, made: tuple[Resource, ...]) -> bool:
+        """Set the snapshot of the endpoints and all that is `made`; returns whether it is another one."""
         endpoints = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *endpoints, roster.undiscovered, secrets, protocols)
+        snapshot = build_snapshot(roster.settings, *endpoints, roster.undiscovered, made=made)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *endpoints)
         if not self._snapshots.set(snapshot, for_group):
             return False

@@ -162,9 +162,7 @@ class KvEvents:
             return self._readers[paths]
         reader = None
         try:
-            from ext_proc.kv.tokens import PoolReader  # noqa: PLC0415 (needs an extra)
-
-            reader = await asyncio.to_thread(PoolReader.load, *paths)
+            reader = await asyncio.to_thread(_load, *paths)
             reader.on_waiting = self._waiting.set
         # The libraries raise classes of their own, or bare exceptions: the files are wrong.
         except Exception as error:  # noqa: BLE001 - the edge to other people's files, logged
@@ -233,6 +231,12 @@ class KvEvents:
     def _blocks(self) -> int:
         trackers = (tracker for address in self._sources for tracker in self.view.trackers(address))
         return sum(len(tracker.slot.blocks) for tracker in trackers)
+
+
+def _load(tokenizer: Path, chat_template: Path | None) -> PoolReader:
+    from ext_proc.kv.tokens import PoolReader  # noqa: PLC0415 (needs an extra, and takes long)
+
+    return PoolReader.load(tokenizer, chat_template)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -36,6 +36,7 @@ def build_snapshot(
     undiscovered: frozenset[str] = frozenset(),
     secrets: tuple[Resource, ...] = (),
     protocols: ProtocolChoice = AS_CONFIGURED,
+    made: tuple[Resource, ...] | None = None,
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights each time.
 
@@ -49,6 +50,7 @@ def build_snapshot(
             that has endpoints for them keeps these.
         secrets: the secrets that TLS of listeners and pools refers to.
         protocols: which requests of pools that speak HTTP/2 go by HTTP/1.1.
+        made: the resources of the settings and `protocols`; None: they are made here.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -56,13 +58,10 @@ def build_snapshot(
     names = {pool.name for pool in settings.pools}
     if foreign := sorted(pool.name for pool in membership.pools if pool.name not in names):
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(foreign)}")
-    snapshot = Snapshot.of(
-        [
-            *_of_settings(settings, protocols, tables(settings, membership)),
-            *secrets,
-            *load_assignments(membership, weights, unhealthy, draining),
-        ]
-    )
+    if made is None:
+        made = of_settings(settings, protocols, tables(settings, membership))
+    assignments = load_assignments(membership, weights, unhealthy, draining)
+    snapshot = Snapshot.of([*made, *secrets, *assignments])
     if missing := secret_names(settings) - snapshot.of_type(TYPE_SECRET).keys():
         raise SnapshotError(f"secrets are referred to but missing: {', '.join(sorted(missing))}")
     check(snapshot, undiscovered)
@@ -70,8 +69,9 @@ def build_snapshot(
 
 
 @cached_by_identity
-def _of_settings(
+def of_settings(
     settings: Settings, protocols: ProtocolChoice, models: Mapping[str, ModelTable]
 ) -> tuple[Resource, ...]:
+    """Return the clusters, listeners and routes; they change with no endpoint."""
     made_routes = routes(settings, protocols, models)
     return (*clusters(settings), *listeners(settings), *api_listeners(settings), *made_routes)
