@@ -297,10 +297,12 @@ class LeadingHandler(ProcessHandler):
     """One call with the leading part of a body: it ends with its only answer, long before the response."""
 
     __slots__ = ()
-    _decode = staticmethod(leading.decode)
 
     def __init__(self, service: ExtProcService, call: Call) -> None:
         super().__init__(service, call, lasts=False)
+
+    def _decode(self, data: bytes) -> Any:
+        return leading.decode(data, self._service.processor.settings.limits.body_bytes)
 
     def _answered(self, message: Any) -> list[bytes]:
         replies = list[bytes]()

@@ -44,7 +44,7 @@ _ANSWERS: Final = tuple(kind for kind in dns.KINDS if kind not in (*_CROWDS, "me
 _SILENT: Final = frozenset(
     {
         "silent", "nothing", "silent_workers", "silent_agents", "silent_check", "silent_logs",
-        "silent_status", "silent_requests",
+        "silent_status", "silent_requests", "silent_leading",
     }
 )  # fmt: skip
 """Kinds that send nothing at all."""
@@ -130,8 +130,8 @@ def _crowd(at: Doors, kind: str, how: dict[str, Any]) -> Awaitable[int]:
 
 
 def _call(at: Doors, kind: str, how: dict[str, Any]) -> Awaitable[int]:
-    address = {"half_report": at.control, "half_body": at.ext_proc, "silent_requests": at.ext_proc}
-    return calls.attack(address.get(kind, at.xds), kind, **how)
+    address = at.ext_proc if kind in calls.OF_EXT_PROC else at.xds
+    return calls.attack(at.control if kind == "half_report" else address, kind, **how)
 
 
 _HUGE: Final = {
@@ -152,6 +152,16 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("kv_events", kv_events.KINDS, _publish),
     **_each("ext_proc_huge", ext_proc_messages.KINDS, _messages(_HUGE)),
     **_each("ext_proc_full", ext_proc_messages.KINDS, _messages(_FULL)),
+    **_each(
+        "ext_proc_answers",
+        ext_proc_messages.ANSWERS,
+        lambda at, kind, how: ext_proc_messages.attack_answers(at.ext_proc, kind, **how),
+    ),
+    **_each(
+        "ext_authz",
+        ext_proc_messages.CHECKS,
+        lambda at, kind, how: ext_proc_messages.attack_checks(at.ext_proc, kind, **how),
+    ),
     **_each(
         "ext_proc_unread",
         slow_readers.EXT_PROC,

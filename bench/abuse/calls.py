@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench.abuse import control, discovery
+from bench.abuse.ext_proc_messages import CHECK as LEADING
 from bench.abuse.ext_proc_messages import METHOD as PROCESS
 from bench.abuse.sending import send
 from fleet.names import TYPE_ENDPOINT
@@ -60,9 +61,14 @@ KINDS: Final[dict[str, Kind]] = {
     "half_names": _half(discovery.METHOD, 2_000_000),
     "half_report": _half(control.FOLLOW, 1_000_000),
     "half_body": _half(PROCESS, 16_000_000),
+    "half_leading": _half(LEADING, 16_000_000),
     "silent_requests": Kind(PROCESS),
+    "silent_leading": Kind(LEADING),
     "unread": Kind(discovery.METHOD, lambda: _ASK, reads=False),
 }
+
+OF_EXT_PROC: Final = ("half_body", "half_leading", "silent_requests", "silent_leading")
+"""Kinds for ext_proc's door."""
 
 
 def _literal(name: str, value: str) -> bytes:

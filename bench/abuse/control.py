@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -65,6 +66,16 @@ def _empty(_: Sequence[str], size: int) -> Iterator[bytes]:
         yield message
 
 
+def _placements(addresses: Sequence[str], _: int) -> Iterator[bytes]:
+    """Places of names of stored state that do not exist, as many as a message takes."""
+    yield hello("abuse")
+    for number in count(1):
+        request = control_pb2.FollowRequest()
+        for name in range(500):
+            request.placed.placements.add(name=500 * number + name, endpoint=addresses[0])
+        yield bytes(request.SerializeToString())
+
+
 def _name(_: Sequence[str], size: int) -> Iterator[bytes]:
     """A name that is as long as a message may be."""
     yield hello("x" * size)
@@ -99,6 +110,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]
     "counts": (FOLLOW, _counts),
     "strangers": (FOLLOW, _strangers),
     "empty_entries": (FOLLOW, _empty),
+    "placements": (FOLLOW, _placements),
     "long_name": (FOLLOW, _name),
     "silent_workers": (FOLLOW, lambda *_: iter(())),
     "gpus": (REPORT, _gpus),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import zlib
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED: Final = _OK + b"transfer-encoding: chunked\r\n\r\n"
@@ -54,6 +55,12 @@ def _almost_marks() -> list[bytes]:
     return _page(b"\nvllm\nsglang\nnv_infer\ntgi\nllamacpp\ntrtllm" * 23_000)
 
 
+def _names() -> Iterator[bytes]:
+    """The expected model, so that the engine is let in, and thousands of other names each time."""
+    names = "".join(f',{{"id":"{secrets.token_hex(10)}"}}' for _ in range(25_000))
+    yield from _page(f'{{"data":[{{"id":"smol"}}{names}]}}'.encode())
+
+
 KINDS: Final[dict[str, Callable[[], Iterable[bytes]]]] = {
     "redirect": lambda: [
         b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/latest/meta-data/\r\ncontent-length: 0\r\n\r\n"
@@ -74,6 +81,13 @@ KINDS: Final[dict[str, Callable[[], Iterable[bytes]]]] = {
     "long_labels": _long_labels,
     "almost_marks": _almost_marks,
     "models": lambda: _page(b'{"data":[' + b'{"id":""},' * 100_000 + b'{"id":"x"}]}'),
+    "names": _names,
+    "odd_models": lambda: _page(
+        b'{"data":[{"id":"smol","root":'
+        + b"[" * 400_000
+        + b"]" * 400_000
+        + b',"parent":{},"max_model_len":1e400}]}'
+    ),
     "slots": lambda: _page(b"llamacpp:n_decode_total 1\n" * 2 + b"[" + b"{}," * 100_000 + b"{}]"),
 }
 """What follows a request, part by part."""

@@ -53,9 +53,9 @@ class Site:
         self.tls = tls
         self._apart = cluster.settings.router == "apart"
         self.load = LoadRun(cluster.address, _ENGINE.model, timeout_seconds=_REQUEST_SECONDS)
-        first = free_ports(8)
-        ports = iter([f"127.0.0.1:{first + number}" for number in range(8)])
-        self._bare = next(ports)
+        first = free_ports(9)
+        ports = iter([f"127.0.0.1:{first + number}" for number in range(9)])
+        self._bare, self._other_front = next(ports), next(ports)
         self.doors = Doors(
             front=cluster.address,
             xds=next(ports),
@@ -119,6 +119,11 @@ class Site:
                         }
                     ],
                 },
+            ],
+            "listeners": [
+                {"name": "front", "address": self.cluster.address, "pool": POOL},
+                # Engines of several pools behind one listener are asked for their models.
+                {"name": "several", "address": self._other_front, "pools": [POOL, "page"]},
             ],
             "xds": {"address": self.doors.xds},
             "ext_proc": {

@@ -34,14 +34,18 @@ _OK: Final = 0
 _PERMISSION_DENIED: Final = 7
 
 
-def decode(data: bytes) -> tuple[pb.ProcessingRequest, pb.ProcessingRequest]:
+def decode(data: bytes, most_bytes: int) -> tuple[pb.ProcessingRequest, pb.ProcessingRequest]:
     """Read a `CheckRequest`; return the exchange's messages, headers and body.
 
     Raises:
-        DecodeError: the message is malformed, too large without its body, or of another configuration.
+        DecodeError: the message is malformed, too large without its body, or of another configuration, or
+            the body has more than `most_bytes`, which no leading part has.
     """
-    if len(data) > MAX_REST_BYTES and (rest := len(data) - _body_bytes(data)) > MAX_REST_BYTES:
+    body_bytes = _body_bytes(data) if len(data) > min(MAX_REST_BYTES, most_bytes) else 0
+    if (rest := len(data) - body_bytes) > MAX_REST_BYTES:
         raise DecodeError(f"{rest} bytes without the body; allowed: {MAX_REST_BYTES}")
+    if body_bytes > most_bytes:
+        raise DecodeError(f"a leading part of {body_bytes} bytes; allowed: {most_bytes}")
     attributes = auth.CheckRequest.FromString(data).attributes
     http, route = attributes.request.http, attributes.context_extensions
     body = http.raw_body

@@ -353,7 +353,7 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
     async def leading(self, messages: Any, _context: Any) -> Any:
         """Answer a leading part as the product does, which also ends without an answer."""
         async for data in messages:
-            headers, body = leading.decode(data)
+            headers, body = leading.decode(data, 1 << 24)
             self.messages.append(replace(_message(body), kind="leading"))
             if self._frozen is not None:
                 await self._frozen.wait()

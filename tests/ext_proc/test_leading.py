@@ -60,14 +60,16 @@ def check(body: bytes, headers: dict[str, str] | None = None, **route: str) -> b
 @pytest.mark.parametrize(("size", "ends"), [(1, True), (LIMIT - 1, True), (LIMIT, False), (LIMIT + 1, False)])
 def test_a_full_part_counts_as_cut_off(size: int, ends: bool) -> None:
     """Whatever a client says of itself in the header that Envoy adds for it."""
-    _, body = leading.decode(check(b"x" * size, {"x-envoy-auth-partial-body": str(not ends).lower()}))
+    _, body = leading.decode(
+        check(b"x" * size, {"x-envoy-auth-partial-body": str(not ends).lower()}), 1_000_000
+    )
     assert (len(body.request_body.body), body.request_body.end_of_stream) == (min(size, LIMIT), ends)
 
 
 def test_a_long_body_is_no_rest() -> None:
     big = auth.CheckRequest.FromString(check(b"{}"))
     big.attributes.request.http.raw_body = b"x" * 3_000_000
-    _, body = leading.decode(big.SerializeToString())
+    _, body = leading.decode(big.SerializeToString(), 3_000_000)
     assert len(body.request_body.body) == 3_000_000
 
 
@@ -76,12 +78,13 @@ def test_a_long_body_is_no_rest() -> None:
     [
         b"\xff\xff",
         check(b"{}", leading_bytes="many"),
+        check(b"x" * LIMIT),
         check(b"{}", {f"x-{number}": "x" * 60_000 for number in range(10)}),
     ],
 )
 def test_what_is_not_ours_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        leading.decode(data)
+        leading.decode(data, LIMIT - 1)
 
 
 @pytest.mark.parametrize("may_refuse", [True, False])
@@ -107,7 +110,9 @@ def test_picks_stay_in_the_pool_of_the_route(several: bool, route: str, model: s
     stage.service.reconfigure(parse_settings(SEVERAL, environ={}))
     more = {LEADING_LISTENER: "l"} if several else {}
     stream, replies = RequestStream(stage.service, lasts=False), list[bytes]()
-    for part in leading.decode(check(chat("word " * 5000, model), None, **{LEADING_CLUSTER: route}, **more)):
+    for part in leading.decode(
+        check(chat("word " * 5000, model), None, **{LEADING_CLUSTER: route}, **more), 1_000_000
+    ):
         replies += [reply.SerializeToString() for reply in answer(stream, part)]
     stream.close()
     fields = auth.CheckResponse.FromString(leading.encode(replies, may_refuse=False)).dynamic_metadata
