@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -22,6 +23,7 @@ from fleet.store import FleetStore
 from xds_server import app
 from xds_server.admin.operators import Operators
 from xds_server.app import XdsServer
+from xds_server.envoy.routes import routes
 
 SETTINGS = """
 pools: [{{name: p, endpoints: [{{address: "127.0.0.1:1"}}]}}]
@@ -177,5 +179,26 @@ async def test_override_does_not_enter_the_last_good_state(
     server = await start()
     try:
         assert weights(server) == own
+    finally:
+        await server.stop()
+
+
+async def test_a_start_makes_routes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take long, and the doors are open when the first tick needs them."""
+    made = 0
+
+    def counted(*inputs: Any) -> Any:
+        nonlocal made
+        made += 1
+        return routes(*inputs)
+
+    monkeypatch.setattr("xds_server.envoy.build.routes", counted)
+    settings = parse_settings(SETTINGS.format(path=tmp_path))
+    server = XdsServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), control=False)
+    await server.start()
+    try:
+        assert made == 1
+        await until(lambda: server.ready)
+        assert made == 1
     finally:
         await server.stop()
