@@ -624,9 +624,8 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
         "listeners": [
             {
                 "name": name,
-                "address": free_address(),
+                "address": free_address().replace("127.0.0.1", "0.0.0.0" if name == "quiet" else "127.0.0.1"),
                 "pool": pool,
-                "show_decision": name != "quiet",
                 "open_paths": {"quiet": ["*"], "roomy": ["/metrics"]}.get(name, []),
                 "large_body_bytes": 4 * 1024 * 1024 if name == "roomy" else 1_048_576,
             }

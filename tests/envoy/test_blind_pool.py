@@ -79,5 +79,6 @@ async def test_blind_pool_keeps_conversations_and_spreads_new_prompts(tmp_path: 
         assert len(pairs) > CONVERSATIONS * (TURNS - 1) / 2, "too few turns had a pick"
         assert not [pair for pair in pairs if pair[0][0] != pair[1][0]]
         counts = Counter([(await served(world, words(random, 200)))[0] for _ in range(COLD)])
+        assert world.registry.get_sample_value("warmroute_blind_pools") == 1
         fair = COLD / ENGINES
         assert all(0.5 * fair < counts[address] < 1.6 * fair for address in engines), counts

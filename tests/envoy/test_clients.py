@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,21 @@ async def test_a_line_that_engines_strip_changes_no_engine(tmp_path: Path, form:
             answers.append(await ask(door, path, body))
         assert [matched for matched, _ in answers] == [0.0] + [1.0] * 7
         assert len({engine for _, engine in answers}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_conversation_beyond_a_mebibyte_keeps_its_engine(tmp_path: Path) -> None:
+    async with behind(tmp_path, Storing()) as door:
+        messages = [{"role": "system", "content": words(3500, "system")}]
+        answers = []
+        for turn in range(13):
+            messages.append({"role": "user", "content": f"{turn} {words(17_000, turn)}"})
+            answers.append(await ask(door, "/v1/chat/completions", {"messages": messages}))
+            messages.append({"role": "assistant", "content": "ok"})
+        assert len(json.dumps(messages)) > 1.2 * 2**20
+        assert len({engine for _, engine in answers}) == 1
+        assert all(matched > 0.1 for matched, _ in answers[1:])
+        assert min(matched for matched, _ in answers[-7:]) > 0.8
 
 
 async def test_an_image_is_its_name_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests that fail at each engine, answers that are none, and pages of engines with other names."""
+"""Requests that fail at each engine, answers that are none, pages at other places, engines behind a name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
+from fleet.names import HEADER_ATTEMPTS, HEADER_REASON
+from testing.name_server import NameServer
 from tests.envoy.site import site
 from warmroute.simulator.workload import words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    import aiohttp
 
     from tests.envoy.site import Site
 
@@ -29,6 +33,11 @@ vllm:prompt_tokens_total {tokens}
 """
 NIM = "num_requests_running 7\nnum_requests_waiting 60\ngpu_cache_usage_perc 0.97\nprompt_tokens_total 1\n"
 RAY = "ray_vllm_num_requests_running 7\nray_vllm_num_requests_waiting 5\nray_vllm_kv_cache_usage_perc 0.83\n"
+TENSORRT_LLM = """trtllm_kv_cache_utilization 0.25
+trtllm_num_requests_waiting 3
+trtllm_num_requests_running 2
+trtllm_request_success_total{{finished_reason="stop"}} 10
+"""
 TEI = "te_queue_size 5\nte_request_count 9\n"
 
 
@@ -71,12 +80,16 @@ async def engines_of(*engines: Engine) -> AsyncIterator[list[str]]:
         yield [engine.address for engine in engines]
 
 
-async def ask(world: Site, *texts: str) -> int:
-    messages = [{"role": "user", "content": text} for text in texts]
+async def post(world: Site, text: str) -> aiohttp.ClientResponse:
+    messages = [{"role": "user", "content": text}]
     url = f"http://{world.addresses['chat']}/v1/chat/completions"
     async with world.client.post(url, json={"messages": messages}) as response:
         await response.read()
-        return response.status
+        return response
+
+
+async def ask(world: Site, text: str) -> int:
+    return (await post(world, text)).status
 
 
 def gauge(world: Site, name: str) -> float | None:
@@ -133,10 +146,65 @@ async def test_pages_by_other_names_and_places_are_read(
 ) -> None:
     engine = Engine(page=page, path=path)
     async with engines_of(engine) as addresses, site(tmp_path, {"chat": ("http1", addresses)}) as world:
-        load: dict[str, Any] = {}
-        async with asyncio.timeout(60):
-            while not shown.items() <= load.items():
-                (entry,) = world.server.views()["/api/v1/endpoints"]()["endpoints"]
-                load = entry["load"]
-                await asyncio.sleep(0.05)
+        await until_shown(world, shown)
         assert gauge(world, "warmroute_blind_pools") == 0
+
+
+async def until_shown(world: Site, shown: dict[str, float]) -> None:
+    """Return once the load of the only endpoint has these values."""
+    async with asyncio.timeout(60):
+        while not any(shown.items() <= entry["load"].items() for entry in endpoints(world)):
+            await asyncio.sleep(0.05)
+
+
+def endpoints(world: Site) -> list[dict[str, Any]]:
+    return list(world.server.views()["/api/v1/endpoints"]()["endpoints"])
+
+
+@contextlib.asynccontextmanager
+async def behind_a_name(
+    directory: Path, serving: Engine, records: dict[str, str], **of_pool: Any
+) -> AsyncIterator[Site]:
+    """An engine that a name server knows by these records."""
+    async with NameServer() as names, engines_of(serving) as (address,):
+        names.answers = {("engines.test.", kind): [value] for kind, value in records.items()}
+        family = of_pool.pop("family", "v4_preferred")
+        name = {"name": "engines.test", "port": int(address.partition(":")[2]), "family": family}
+        source = {"dns": {**name, "nameservers": [names.address]}, **of_pool.pop("source", {})}
+        async with site(directory, {"chat": ("http1", [])}, discovery=[source], **of_pool) as world:
+            yield world
+
+
+@pytest.mark.parametrize(
+    ("path", "of_pool"),
+    [
+        ("/prometheus/metrics", {"engine": "tensorrt-llm"}),
+        ("/elsewhere", {"metrics": {"path": "/elsewhere"}}),
+        ("/elsewhere", {"source": {"metrics": {"path": "/elsewhere"}}}),
+    ],
+    ids=["usual place", "pool", "source"],
+)
+async def test_pages_of_engines_by_dns(path: str, of_pool: dict[str, Any], tmp_path: Path) -> None:
+    """No endpoint is in the settings, so pool or source give the place of its page."""
+    engine = Engine(page=TENSORRT_LLM, path=path)
+    async with behind_a_name(tmp_path, engine, {"A": "127.0.0.1"}, **of_pool) as world:
+        await until_shown(world, {"queue_depth": 3, "memory_used_ratio": 0.25, "running": 2})
+        assert gauge(world, "warmroute_blind_pools") == 0
+        prompt = words(Random(6), 400)
+        async with asyncio.timeout(60):
+            while (await post(world, prompt)).headers.get(HEADER_REASON) != "warm":
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("family", ["v4_preferred", "all"])
+async def test_a_family_that_leads_nowhere_gets_no_request(family: str, tmp_path: Path) -> None:
+    """By default the name is one endpoint; with both families only the address that answers is admitted."""
+    engine = Engine()
+    records = {"A": "127.0.0.1", "AAAA": "2001:db8::1"}
+    async with behind_a_name(tmp_path, engine, records, family=family, joining={}) as world:
+        async with asyncio.timeout(60):
+            while await ask(world, "first") != 200:
+                await asyncio.sleep(0.05)
+        assert len(endpoints(world)) == (2 if family == "all" else 1)
+        answers = [await post(world, f"number {number}") for number in range(40)]
+        assert {(each.status, each.headers[HEADER_ATTEMPTS]) for each in answers} == {(200, "1")}

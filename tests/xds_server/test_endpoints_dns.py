@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, TypeAlias
 
-import dns.flags
-import dns.message
 import dns.rcode
-import dns.rdatatype
-import dns.rrset
 import pytest
 from prometheus_client import CollectorRegistry
 
 from fleet.settings import DnsDiscoverySettings, PoolSettings
+from testing.name_server import NameServer
 from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
@@ -26,61 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.io
 
 NAME, SRV_NAME = "engines.test.", "_http._tcp.engines.test."
-SOA = "ns.test. root.test. 1 60 60 60 1"
 SERVFAIL, NXDOMAIN = dns.rcode.SERVFAIL, dns.rcode.NXDOMAIN
-
-
-class NameServer(asyncio.DatagramProtocol):
-    """Answers by name and type; what is not set is no data with SOA."""
-
-    def __init__(self) -> None:
-        self.answers: dict[tuple[str, str], list[str] | dns.rcode.Rcode | None] = {}
-        """Texts of records; a response code; None: silence."""
-        self.additional: list[tuple[str, str, str]] = []
-        self.ttl = 1
-        self.soa = True
-        self.queries: list[tuple[str, str]] = []
-        self.cut = False
-
-    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
-        self.transport = transport
-
-    def datagram_received(self, data: bytes, peer: tuple[str, int]) -> None:
-        response = self.respond(data)
-        if response is not None:
-            if self.cut:
-                response.flags |= dns.flags.TC
-                response.answer.clear()
-            self.transport.sendto(response.to_wire(), peer)
-
-    async def stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One question by TCP."""
-        size = int.from_bytes(await reader.readexactly(2), "big")
-        response = self.respond(await reader.readexactly(size))
-        assert response is not None
-        wire = response.to_wire(max_size=65_535)
-        writer.write(len(wire).to_bytes(2, "big") + wire)
-        await writer.drain()
-        writer.close()
-
-    def respond(self, data: bytes) -> dns.message.Message | None:
-        query = dns.message.from_wire(data)
-        question = query.question[0]
-        name, kind = question.name.to_text(), dns.rdatatype.to_text(question.rdtype)
-        self.queries.append((name, kind))
-        answer = self.answers.get((name, kind), [])
-        if answer is None:
-            return None
-        response = dns.message.make_response(query)
-        if isinstance(answer, dns.rcode.Rcode):
-            response.set_rcode(answer)
-        elif answer:
-            response.answer.append(dns.rrset.from_text_list(question.name, self.ttl, "IN", kind, answer))
-            for extra_name, extra_kind, text in self.additional:
-                response.additional.append(dns.rrset.from_text(extra_name, 1, "IN", extra_kind, text))
-        if not response.answer and self.soa and response.rcode() != SERVFAIL:
-            response.authority.append(dns.rrset.from_text("test.", 1, "IN", "SOA", SOA))
-        return response
 
 
 class Resolved:
@@ -119,24 +62,16 @@ class Resolved:
 
 @pytest.fixture
 async def server() -> AsyncIterator[NameServer]:
-    loop = asyncio.get_running_loop()
-    server = NameServer()
-    tcp = await asyncio.start_server(server.stream, "127.0.0.1", 0)
-    port = tcp.sockets[0].getsockname()[1]
-    transport, _ = await loop.create_datagram_endpoint(lambda: server, local_addr=("127.0.0.1", port))
-    yield server
-    transport.close()
-    tcp.close()
-    await tcp.wait_closed()
+    async with NameServer() as server:
+        yield server
 
 
 @pytest.fixture
 async def resolve(server: NameServer) -> AsyncIterator[Callable[..., Resolved]]:
     made: list[Resolved] = []
-    address = "{}:{}".format(*server.transport.get_extra_info("sockname"))
 
     def start(routed: Callable[[str], bool] = lambda address: True, **settings: object) -> Resolved:
-        made.append(Resolved(address, routed, **settings))
+        made.append(Resolved(server.address, routed, **settings))
         return made[-1]
 
     yield start
