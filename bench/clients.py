@@ -50,6 +50,7 @@ _ATTEMPTS: Final = 20
 _PARSED_BYTES: Final = 4 << 20
 """Larger bodies are only digested: many arrive at once."""
 _LARGE: Final = "large"
+_AGENT: Final = "-agent"
 _LARGE_BYTES: Final = 32 << 20
 _PIECE: Final = b"word " * 13_107
 MOST_MEMORY_MIB: Final = 6.0
@@ -336,6 +337,7 @@ def targets(exchanges: Sequence[Exchange], memory: Memory | None) -> list[Target
     """What must hold of all exchanges, and of those one after the other."""
     every = figures(exchanges)
     single = figures([exchange for exchange in exchanges if exchange.client != _LARGE])
+    agents = figures([exchange for exchange in exchanges if exchange.client.endswith(_AGENT)])
     bounded = (
         []
         if memory is None
@@ -349,6 +351,7 @@ def targets(exchanges: Sequence[Exchange], memory: Memory | None) -> list[Target
         report.at_least("share_picked", single["picked"], LEAST_PICKED),
         report.exactly("share_whole", every["whole"], 1.0),
         report.at_least("matched_from_turn_2", every["matched"], LEAST_MATCHED),
+        report.at_least("matched_by_agents", agents["matched"], LEAST_MATCHED),
         report.exactly("failures", every["failures"], 0),
     ]
 

@@ -90,10 +90,13 @@ class ModelChoice:
             return _placed(request, parsed, named, place, whole)
         # Envoy has chosen by the header, the path or the query, otherwise the default pool.
         pool = request.cluster if request.cluster in table.pools else table.pools[0]
-        if table.refuses and view is not None and pool == table.pools[0]:
-            header = request.attributes.get(table.header, "")
-            if (named or header) and header not in table.places:
-                return Chosen(request, parsed, refusal=UNKNOWN)
+        header = request.attributes.get(table.header, "")
+        place = table.places.get(header)
+        refuses = table.refuses and view is not None and pool == table.pools[0]
+        if refuses and place is None and (named or header):
+            return Chosen(request, parsed, refusal=UNKNOWN)
+        if named is None and place is not None and place.pool == pool:
+            parsed = _for_model(parsed, place.model)
         return Chosen(_within(request, pool), parsed)
 
 
@@ -122,8 +125,7 @@ def _placed(
     metadata: dict[str, str] = {}
     if place.pool != request.cluster:
         metadata[METADATA_POOL] = POOL_MARK + place.pool
-    if not isinstance(parsed.prompt, Unreadable):
-        parsed = parsed._replace(prompt=parsed.prompt._replace(model=place.model))
+    parsed = _for_model(parsed, place.model)
     body = None
     if place.model != named and whole is not None and not request.content_encoding:
         member = model_member(whole)
@@ -136,6 +138,12 @@ def _placed(
 def _moved(request: HttpRequest, parsed: ParsedBody, pool: str) -> Chosen:
     metadata = _UNCHANGED if pool == request.cluster else {METADATA_POOL: POOL_MARK + pool}
     return Chosen(_within(request, pool), parsed, metadata)
+
+
+def _for_model(parsed: ParsedBody, model: str) -> ParsedBody:
+    if isinstance(parsed.prompt, Unreadable):
+        return parsed
+    return parsed._replace(prompt=parsed.prompt._replace(model=model))
 
 
 def _within(request: HttpRequest, pool: str) -> HttpRequest:

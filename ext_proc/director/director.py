@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from prometheus_client import Gauge
@@ -25,6 +25,7 @@ from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
 from ext_proc.prefix.leading import leading_mark
 from ext_proc.prefix.warmth import Warmth
+from ext_proc.prompt.outgrown import behind
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.stored import name_in_path
 from ext_proc.prompt.unreadable import Unreadable
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings import Settings
     from fleet.store import FleetView
+
+_MOST_GROWTH: Final = 4
+"""Of a conversation's body in one turn, as a factor: shorter ones do not outgrow `limits.body_bytes`."""
 
 
 class Director:
@@ -238,6 +242,7 @@ class Director:
         self.settings = settings
         self.reader = RequestReader(settings, self._clock)
         self._block_bytes = settings.ext_proc.pick.block_bytes
+        self._long = settings.limits.body_bytes // _MOST_GROWTH
         self._hard = settings.ext_proc.pick.sessions.mode == "hard"
         self._refuses = settings.ext_proc.pick.admission.enabled
 
@@ -334,9 +339,26 @@ class Director:
             session_digest=session,
             identity=identity,
             text=text,
+            cut_blocks=self._cut_blocks(parsed, prompt, pool, own, tenant),
             kv_keys=None if kv is None else kv.keys,
             kv_shape=0 if kv is None else kv.shape,
         )
+
+    def _cut_blocks(
+        self, parsed: ParsedBody, prompt: Prompt, pool: PoolState, own: str, tenant: str
+    ) -> Sequence[int]:
+        """Return the blocks of a long prompt without what a leading part of the body does not show.
+
+        The next turn of its conversation may have only these. Empty: it has the same.
+        """
+        if not prompt.complete or len(parsed.body) < self._long:
+            return ()
+        hidden, shape = behind(parsed.body, prompt.text), pool.shape
+        model = shape.model_of(None, complete=False) if hidden.model else own
+        if model is None or (not hidden.leads and model == own):
+            return ()
+        cut = prompt._replace(text=prompt.text[hidden.leads :])
+        return self.reader.blocks(cut, shape.aliases.get(model, model), tenant)[1]
 
     def _matched(self, pool: PoolState, blocks: Sequence[int], kv: KvPrompt | None) -> NDArray[np.int64]:
         """Return the number of warm leading blocks by endpoint of a pool."""
@@ -366,6 +388,8 @@ class Director:
             also = {*request.edges} if request.edges else ()
             self.warmth.popularity.count(blocks, now, also, total, look_back)
             sent.mark = self._note_leading(request, first, matched)
+        if request.cut_blocks:
+            self.warmth.record(first, request.cut_blocks)
         if request.kv_keys is not None and self._kv is not None:
             sent.kv_key = self._kv.view.expect(result.endpoints[0], request.kv_keys, request.kv_shape)
         # A session does not follow a trial: that endpoint may not be reliable yet.

@@ -109,7 +109,8 @@ class PoolShape:
     def models_apart(self) -> tuple[str, ...]:
         """One model for each set of endpoints with equal models; empty if there are more than a few."""
         # Models that no endpoint names are one: the endpoints that take every model serve it.
-        named = {rows.tobytes(): model for model, rows in self.rows_by_model.items()}
+        # Of equal sets the first model: settings name an engine's own model ahead of adapters.
+        named = {rows.tobytes(): model for model, rows in reversed([*self.rows_by_model.items()])}
         apart = (*named.values(), "") if self.rows_of_any.size else tuple(named.values())
         return apart if len(apart) <= MOST_APART else ()
 
@@ -121,14 +122,16 @@ class PoolShape:
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
         """Return the model that a request means here, None if that is uncertain.
 
-        A body without a model means the pool's only model. In a cut body the name may follow later, so
-        endpoints that take every model are no answer then.
+        A body without a model means the pool's only model. In a cut body the name may follow later: which
+        of several it is does not matter if all endpoints serve the same ones.
         """
         if named is not None:
             return named
         if self.only_model is not None:
             return self.only_model
-        return "" if complete else None
+        if complete:
+            return ""
+        return self.models_apart[0] if len(self.models_apart) == 1 else None
 
     def rows(self, model: str) -> NDArray[np.intp]:
         """Positions of the endpoints that serve `model`."""

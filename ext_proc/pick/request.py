@@ -72,6 +72,8 @@ class PickRequest(msgspec.Struct, frozen=True):
     """What makes prefixes equal, apart from the text."""
     text: bytes = b""
     """The canonical prompt."""
+    cut_blocks: Sequence[int] = ()
+    """Of the same prompt, if only the leading part of its body were there; empty: the same, or not needed."""
     kv_keys: NDArray[np.uint64] | None = None
     """Of the prompt's prefixes, where the pool's engines publish KV events."""
     kv_shape: int = 0

@@ -54,18 +54,23 @@ async def test_a_line_that_engines_strip_changes_no_engine(tmp_path: Path, form:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-async def test_a_conversation_beyond_a_mebibyte_keeps_its_engine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["model", "messages"])
+async def test_a_conversation_beyond_a_mebibyte_keeps_its_engine(tmp_path: Path, first: str) -> None:
+    """Official Python clients write the messages first: the leading part shows neither model nor tools."""
     async with behind(tmp_path, Storing()) as door:
         messages = [{"role": "system", "content": words(3500, "system")}]
+        tools = [{"type": "function", "function": {"name": words(300, "tool")}}]
+        members = {"model": "m", "tools": tools, "messages": messages}
+        body = members if first == "model" else dict(reversed(members.items()))
         answers = []
         for turn in range(13):
             messages.append({"role": "user", "content": f"{turn} {words(17_000, turn)}"})
-            answers.append(await ask(door, "/v1/chat/completions", {"messages": messages}))
+            status, _ = await door.call("POST", "/v1/chat/completions", body)
+            answers.append((status, door.reason, door.served))
+            assert turn < 4 or door.matched > 0.7, turn
             messages.append({"role": "assistant", "content": "ok"})
         assert len(json.dumps(messages)) > 1.2 * 2**20
-        assert len({engine for _, engine in answers}) == 1
-        assert all(matched > 0.1 for matched, _ in answers[1:])
-        assert min(matched for matched, _ in answers[-7:]) > 0.8
+        assert len(set(answers[1:])) == 1, answers
 
 
 async def test_an_image_is_its_name_alone(tmp_path: Path) -> None:

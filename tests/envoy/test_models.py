@@ -326,6 +326,10 @@ async def test_leading_part_without_the_model(door: Door, way: str) -> None:
         assert (await upload(door, way, body))[:2] == (200, "a1")
         status, engine, _ = await upload(door, way, body, {"x-model": "beta/7b"})
         assert (status, engine in B) == (200, True)
+    for _ in range(4):
+        status, engine, reply = await upload(door, way, long_chat("tuned", behind=True), {"x-model": "tuned"})
+        assert (status, engine) == (200, "b1"), "the header's adapter"
+        assert reply.headers["x-warmroute-reason"] in ("warm", "cold")
 
 
 async def test_refusal_of_a_leading_part(door: Door) -> None:

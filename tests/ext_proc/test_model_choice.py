@@ -87,6 +87,14 @@ def test_leading_part_chooses_and_is_never_replaced() -> None:
         assert (made.request.cluster, made.metadata) == (cluster, {})
 
 
+def test_header_names_the_model_of_a_pick_where_no_body_does() -> None:
+    """As for an adapter that some engines of the pool have."""
+    behind = b'{"messages":[{"role":"user","content":"' + b"x" * 5000 + b'"}],"model":"n"}'
+    for cluster, header, model in (("b", "gpt", "n"), ("a", "gpt", None), ("b", "nobody", None)):
+        made = chosen(behind, cluster=cluster, cut=1000, whole=False, headers={"x-model": header})
+        assert (made.request.cluster, made.parsed.prompt.model, made.metadata) == (cluster, model, {})
+
+
 def test_stored_names_choose_their_endpoints_pool() -> None:
     for cluster in ("a", "b"):
         made = chosen(b"", cluster=cluster, stored="10.0.0.2:80", headers_only=True)

@@ -115,10 +115,12 @@ def test_only_domains_that_tell_endpoints_apart_count() -> None:
         ([("a",), ("a",)], None, False, "a"),
         ([("a",), ("a",)], "b", False, "b"),
         ([("a", "b"), ("a", "b")], None, True, ""),
-        ([("a", "b"), ("a", "b")], None, False, None),
+        ([("a", "b"), ("a", "b")], None, False, "a"),
+        ([("a", "b"), ("a",)], None, False, None),
         ([("a",), ("b",)], None, False, None),
         ([(), ()], None, True, ""),
-        ([(), ()], None, False, None),
+        ([(), ()], None, False, ""),
+        ([(), ("a",)], None, False, None),
     ],
 )
 def test_the_model_of_a_body_that_names_none(
