@@ -20,7 +20,7 @@ from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 from ext_proc.protocol.attributes import CLUSTER, LISTENER
 from fleet.endpoint import Membership
 from fleet.models import chooses, tables
-from fleet.names import METADATA_LENGTH, METADATA_POOL, POOL_MARK
+from fleet.names import METADATA_LENGTH, METADATA_POOL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ def _placed(
         place = place._replace(pool=request.cluster)  # Envoy goes on before our reply.
     metadata: dict[str, str] = {}
     if place.pool != request.cluster:
-        metadata[METADATA_POOL] = POOL_MARK + place.pool
+        metadata[METADATA_POOL] = place.pool
     parsed = _for_model(parsed, place.model)
     body = None
     if place.model != named and whole is not None and not request.content_encoding:
@@ -136,7 +136,7 @@ def _placed(
 
 
 def _moved(request: HttpRequest, parsed: ParsedBody, pool: str) -> Chosen:
-    metadata = _UNCHANGED if pool == request.cluster else {METADATA_POOL: POOL_MARK + pool}
+    metadata = _UNCHANGED if pool == request.cluster else {METADATA_POOL: pool}
     return Chosen(_within(request, pool), parsed, metadata)
 
 

@@ -30,10 +30,8 @@ METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "
 METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated
 METADATA_RETRY_ON: Final = "retry_on"  # further conditions of retries, as in `retry_on`
 METADATA_FIRST_BYTE: Final = "first_byte_ms"  # whole milliseconds to the response headers
-# The pool that a request goes to, where a listener has several: POOL_MARK and its name, by ext_proc. Before
-# ext_proc, the model in the header, path or query, by Envoy. No header and no path can contain the mark.
-METADATA_POOL: Final = "pool"
-POOL_MARK: Final = "\n"
+METADATA_MODEL: Final = "model"  # in the header, path or query, by Envoy, where a listener has several pools
+METADATA_POOL: Final = "pool"  # that ext_proc has chosen there
 METADATA_LENGTH: Final = "length"  # content-length of a body in which an alias has been replaced
 METADATA_BLOCKS: Final = "blocks"  # the prompt for a recording, as fleet.recorded_prompt writes it
 METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick

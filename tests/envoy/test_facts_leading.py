@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.names import METADATA_POOL, POOL_MARK
+from fleet.names import METADATA_POOL
 from testing.raw_http import Reply, Upload, over_http1, over_http2
 from tests.envoy.conftest import free_address
 
@@ -156,7 +156,7 @@ async def test_death_around_the_choice_of_a_pool(worlds: Any, send: Any) -> None
         body = random.Random(3).randbytes(LEADING + 300_000)
         picked = world.pools["retrying"][1]
         for when in ("after", "during", "before"):
-            world.ext_proc.pick, world.ext_proc.metadata = picked, {METADATA_POOL: f"{POOL_MARK}retrying"}
+            world.ext_proc.pick, world.ext_proc.metadata = picked, {METADATA_POOL: "retrying"}
             world.ext_proc.messages.clear()
             pause = asyncio.Event()
             if when == "during":

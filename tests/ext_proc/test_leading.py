@@ -23,7 +23,6 @@ from fleet.names import (
     LEADING_LISTENER,
     METADATA_NAMESPACE,
     METADATA_POOL,
-    POOL_MARK,
 )
 from fleet.names import (
     pool_of as pool_name,
@@ -117,7 +116,7 @@ def test_picks_stay_in_the_pool_of_the_route(several: bool, route: str, model: s
     stream.close()
     fields = auth.CheckResponse.FromString(leading.encode(replies, may_refuse=False)).dynamic_metadata
     shown = json_format.MessageToDict(fields)
-    pool = shown[METADATA_NAMESPACE].get(METADATA_POOL, POOL_MARK + pool_name(route)).removeprefix(POOL_MARK)
+    pool = shown[METADATA_NAMESPACE].get(METADATA_POOL, pool_name(route))
     chosen = {"m": "p", "n": "q", "gpt": "q"}.get(model or "", pool_name(route))
     assert pool == (chosen if several else pool_name(route))
     named = shown.get(DESTINATION_NAMESPACE, {}).get(DESTINATION_KEY, "")

@@ -52,9 +52,9 @@ def chosen(
 
 def test_model_of_the_body_moves_the_request() -> None:
     made = chosen(chat("x", "n"))
-    assert (made.request.cluster, made.metadata, made.body) == ("b", {"pool": "\nb"}, None)
+    assert (made.request.cluster, made.metadata, made.body) == ("b", {"pool": "b"}, None)
     assert chosen(chat("x", "n"), cluster="b").metadata == {}
-    assert chosen(chat("x", "m"), cluster="b").metadata == {"pool": "\na"}
+    assert chosen(chat("x", "m"), cluster="b").metadata == {"pool": "a"}
 
 
 def test_alias_becomes_the_models_name() -> None:
@@ -62,12 +62,12 @@ def test_alias_becomes_the_models_name() -> None:
     made = chosen(body)
     assert made.parsed.prompt.model == "n"
     assert json.loads(made.body) == {**json.loads(body), "model": "n"}
-    assert made.metadata == {"pool": "\nb", "length": str(len(made.body))}
+    assert made.metadata == {"pool": "b", "length": str(len(made.body))}
 
 
 def test_alias_of_a_compressed_body_stays() -> None:
     made = chosen(chat("x", "gpt"), content_encoding="gzip")
-    assert (made.body, made.metadata) == (None, {"pool": "\nb"})
+    assert (made.body, made.metadata) == (None, {"pool": "b"})
 
 
 def test_model_behind_the_leading_part_counts() -> None:
@@ -79,7 +79,7 @@ def test_model_behind_the_leading_part_counts() -> None:
 
 def test_leading_part_chooses_and_is_never_replaced() -> None:
     made = chosen(chat("x " * 5000, "gpt"), cut=1000, whole=False)
-    assert (made.request.cluster, made.metadata, made.body) == ("b", {"pool": "\nb"}, None)
+    assert (made.request.cluster, made.metadata, made.body) == ("b", {"pool": "b"}, None)
     assert made.parsed.prompt.model == "n"
     behind = b'{"messages":[{"role":"user","content":"' + b"x" * 5000 + b'"}],"model":"n"}'
     for cluster in ("a", "b"):
@@ -98,7 +98,7 @@ def test_header_names_the_model_of_a_pick_where_no_body_does() -> None:
 def test_stored_names_choose_their_endpoints_pool() -> None:
     for cluster in ("a", "b"):
         made = chosen(b"", cluster=cluster, stored="10.0.0.2:80", headers_only=True)
-        assert (made.request.cluster, made.metadata) == ("b", {} if cluster == "b" else {"pool": "\nb"})
+        assert (made.request.cluster, made.metadata) == ("b", {} if cluster == "b" else {"pool": "b"})
         for gone in ("", "10.0.0.9:80"):
             made = chosen(b"", cluster=cluster, stored=gone, headers_only=True)
             assert (made.request.cluster, made.metadata) == (cluster, {})
@@ -114,9 +114,7 @@ def test_envoys_choice_stays_without_a_readable_model(body: bytes) -> None:
 
 
 def test_model_counts_without_a_prompt() -> None:
-    assert (
-        chosen(b'{"model":"gpt","query":"x","documents":["y"]}', path="/v1/rerank").metadata["pool"] == "\nb"
-    )
+    assert chosen(b'{"model":"gpt","query":"x","documents":["y"]}', path="/v1/rerank").metadata["pool"] == "b"
 
 
 def test_settings_refuse_models_of_no_pool() -> None:

@@ -18,8 +18,8 @@ from fleet.names import (
     JSON_ROUTE,
     LEADING_FILTER,
     LEADING_ROUTE,
+    METADATA_MODEL,
     METADATA_NAMESPACE,
-    METADATA_POOL,
     SESSION_TAG,
     WEBSOCKET_ROUTE,
 )
@@ -437,7 +437,7 @@ def test_a_route_tells_why_there_is_no_decision(route: str, pick: str, cause: st
     made = entry()
     made.common_properties.route_name = route
     made.common_properties.metadata.filter_metadata[METADATA_NAMESPACE].update(
-        {METADATA_POOL: "m"} if chooses else {}
+        {METADATA_MODEL: "m"} if chooses else {}
     )
     if pick:
         deeper = {DESTINATION_NAMESPACE: {DESTINATION_KEY: pick}, METADATA_NAMESPACE: {"reason": "warm"}}

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
 from fleet.envoy_api.config.route.v3 import route_pb2
-from fleet.models import tables
-from fleet.names import LEADING_FILTER, LEADING_LISTENER, LEADING_ROUTE, METADATA_NAMESPACE, METADATA_POOL
+from fleet.models import Place, tables
+from fleet.names import (
+    JSON_ROUTE,
+    LEADING_FILTER,
+    LEADING_LISTENER,
+    LEADING_ROUTE,
+    METADATA_NAMESPACE,
+    METADATA_POOL,
+)
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
-from xds_server.envoy import leading
+from xds_server.envoy import leading, stored
 from xds_server.envoy.listeners import listeners
 from xds_server.envoy.routes import routes
 
@@ -48,26 +56,32 @@ def test_one_pool_has_no_part_of_the_choice() -> None:
         assert b"set_filter_state" not in listeners(settings)[0].body.value
 
 
-def test_marks_of_leading_parts_come_first() -> None:
-    """One route for each pool, the default pool's included: a header may have named another one."""
-    made = [route for route in routed(settings_of(pools=["b", "a", "c"])) if route.HasField("route")]
-    marked = [
-        route for route in made if route.match.dynamic_metadata[:1] and matchers(route)[0][0] != "warmroute"
-    ]
-    assert marked == made[: len(marked)]
-    assert {route.name for route in marked} == {LEADING_ROUTE}
-    keys = [METADATA_NAMESPACE, METADATA_POOL]
-    assert {(route.route.cluster, *map(repr, matchers(route))) for route in marked} == {
-        (pool, repr((LEADING_FILTER, keys, f"\n{pool}"))) for pool in "abc"
+def test_choices_of_ext_proc_come_first() -> None:
+    """In routes for each pool, the default pool's included: a header may have named another one."""
+    made = [route for route in routed(settings_of(pools=["b", "a", "c"])) if matchers(route)]
+    chosen = [route for route in made if "rbac" not in matchers(route)[0][0]]
+    assert chosen == made[: len(chosen)]
+    places = {
+        LEADING_ROUTE: (LEADING_FILTER, [METADATA_NAMESPACE, METADATA_POOL]),
+        JSON_ROUTE: (METADATA_NAMESPACE, [METADATA_POOL]),
+        stored.ROUTE: (METADATA_NAMESPACE, [METADATA_POOL]),
+    }
+    assert {(route.name, route.route.cluster, repr(matchers(route))) for route in chosen} == {
+        (name, pool, repr([(*place, pool)])) for name, place in places.items() for pool in "abc"
     }
 
 
-def test_a_pool_without_models_has_no_alternatives() -> None:
-    """Envoy refuses a whole route configuration with an alternative of one value."""
-    values = [
-        entry.value
-        for route in routed(settings_of(pools=["a", "b"]))
-        for entry in route.match.dynamic_metadata
-    ]
-    assert values
-    assert not any(value.HasField("or_match") and len(value.or_match.value_matchers) < 2 for value in values)
+def test_routes_hold_each_name_once() -> None:
+    """However many routes and pools there are; without names, Envoy gets no map, which it would refuse."""
+
+    def size(names: int, pools: str = "ab") -> int:
+        settings = settings_of(pools=[*pools])
+        several = tables(settings, membership(settings))["l"]
+        places = {f"model-{number}": Place("b", "n") for number in range(names)}
+        table = dataclasses.replace(several, places=places)
+        (resource,) = routes(settings, tables={"l": table})
+        return len(resource.body.value)
+
+    assert 0 < size(200) - size(100) < 100 * 600
+    assert size(200, "abc") - size(100, "abc") == size(200) - size(100)
+    assert b"RBACPerRoute" not in routes(settings_of(pools=["a", "b"]))[0].body.value

@@ -13,8 +13,8 @@ from fleet.names import (
     JSON_ROUTE,
     LEADING_FILTER,
     LEADING_ROUTE,
+    METADATA_MODEL,
     METADATA_NAMESPACE,
-    METADATA_POOL,
     SESSION_TAG,
     UNSEEN_ROUTES,
     WEBSOCKET_ROUTE,
@@ -140,8 +140,8 @@ def _fields(filters: Any, namespace: str) -> Any:
 def _unseen(route: str, filters: Any) -> str:
     """Return why ext_proc has not decided; empty: it has, or nothing tells."""
     if route in (JSON_ROUTE, LEADING_ROUTE):
-        # Envoy may have written the pool's key, by the model in a header or path.
-        written = _fields(filters, METADATA_NAMESPACE).keys() - {METADATA_POOL}
+        # Envoy itself writes the model in a header or path.
+        written = _fields(filters, METADATA_NAMESPACE).keys() - {METADATA_MODEL}
         return "" if written else UNANSWERED
     return UNSEEN_ROUTES.get(route, "")
 

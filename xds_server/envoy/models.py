@@ -1,15 +1,15 @@
 """The choice between a listener's pools as Envoy configuration: docs/decisions/0031 has the reasons.
 
-Two filters in front write the model in the header, or in path or query, to the metadata key `pool`, and let
-Envoy choose the route again. ext_proc replaces the value by its own choice. The routes of each pool match on
-that key, and those of the default pool come last, without a condition.
+Filters in front look up the model of header, path or query in a map, and let Envoy choose the route again.
+The map is Envoy's RBAC filter in shadow mode: it permits everything, and writes the name of what its matcher
+finds to its metadata. ext_proc writes its own choice to ours. Each pool has routes that match on the one and
+on the other, and those of the default pool come last, without a condition.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -19,8 +19,11 @@ from envoy_data_plane.envoy.config.core.v3 import (
     HeaderValue,
     HeaderValueOption,
     HeaderValueOptionHeaderAppendAction,
+    SubstitutionFormatString,
 )
+from envoy_data_plane.envoy.config.rbac.v3 import Action, RbacAction
 from envoy_data_plane.envoy.config.route.v3 import DirectResponseAction, HeaderMatcher, Route, RouteMatch
+from envoy_data_plane.envoy.extensions.filters.common.set_filter_state.v3 import FilterStateValue
 from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
     HeaderMutation as HeaderMutationFilter,
 )
@@ -30,8 +33,10 @@ from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata.v3 import
     ConfigKeyValuePair,
     ConfigRule,
 )
+from envoy_data_plane.envoy.extensions.filters.http.rbac.v3 import Rbac, RbacPerRoute
 from envoy_data_plane.envoy.extensions.filters.http.set_filter_state.v3 import Config as SetFilterState
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.extensions.matching.common_inputs.network.v3 import FilterStateInput
 from envoy_data_plane.envoy.type.matcher.v3 import (
     MetadataMatcher,
     MetadataMatcherPathSegment,
@@ -40,16 +45,19 @@ from envoy_data_plane.envoy.type.matcher.v3 import (
     StringMatcher,
     ValueMatcher,
 )
+from envoy_data_plane.xds.core.v3 import TypedExtensionConfig as XdsExtension
+from envoy_data_plane.xds.type.matcher.v3 import MatcherOnMatch
 
 from fleet.envoy_api.config.route.v3 import route_pb2
-from fleet.envoy_api.type.matcher.v3 import metadata_pb2
+from fleet.envoy_api.xds.type.matcher.v3 import matcher_pb2
 from fleet.models import has_aliases
-from fleet.names import LEADING_FILTER, METADATA_LENGTH, METADATA_NAMESPACE, METADATA_POOL, POOL_MARK
+from fleet.names import LEADING_FILTER, METADATA_LENGTH, METADATA_MODEL, METADATA_NAMESPACE, METADATA_POOL
+from fleet.wire_fields import sized
 from xds_server.envoy.extension import metadata, overwriting, packed
 from xds_server.envoy.upgrades import untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from fleet.models import ModelTable
     from fleet.settings import ListenerSettings, Settings
@@ -57,6 +65,17 @@ if TYPE_CHECKING:
 MOST_GROWTH_BYTES: Final = 2048
 """By which a name in the place of an alias may lengthen a body."""
 MOST_ANSWER_BYTES: Final = 1_048_576
+_KEY: Final = "warmroute.model"
+"""Of the filter state: the model as requests spell it, and `_END`."""
+_END: Final = "\n"
+"""No header and no path has it, so the map finds whole names as it finds beginnings."""
+_MAP: Final = "warmroute.pool"
+_MAP_NAMESPACE: Final = "envoy.filters.http.rbac"
+_MAP_RESULT: Final = "shadow_effective_policy_id"
+_RBAC: Final = 2
+"""The field of RBACPerRoute."""
+_SHADOW_MATCHER: Final = 5
+"""The field of RBAC."""
 _IN_PATH: Final = r"^(?:[!->@-~]*/(?:models|deployments)/([!->@-~]+)\C*|\C*[?&]model=([!-%'-~]+)\C*|\C*)$"
 """All behind `/models/` or `/deployments/`, otherwise the query's `model`, otherwise nothing."""
 
@@ -69,9 +88,19 @@ def choosing_filters(listener: ListenerSettings) -> list[HttpFilter]:
     rules = [_rule(":path", in_path)]
     if listener.model_header:
         rules.insert(0, _rule(listener.model_header, None))
+    key = FilterStateValue(
+        object_key=_KEY,
+        factory_key="envoy.string",
+        format_string=SubstitutionFormatString(
+            text_format_source=DataSource(inline_string=metadata(METADATA_MODEL) + _END),
+            omit_empty_values=True,
+        ),
+    )
     return [
         HttpFilter(name="warmroute.model", typed_config=packed(Config(request_rules=rules))),
-        # It sets nothing; header_to_metadata does not clear the route cache itself.
+        HttpFilter(name="warmroute.key", typed_config=packed(SetFilterState(on_request_headers=[key]))),
+        # Without rules of its own: the map is a part of the routes, because a changed listener drains.
+        HttpFilter(name=_MAP, typed_config=packed(Rbac())),
         HttpFilter(name="warmroute.route", typed_config=packed(SetFilterState(clear_route_cache=True))),
     ]
 
@@ -79,7 +108,7 @@ def choosing_filters(listener: ListenerSettings) -> list[HttpFilter]:
 def _rule(header: str, rewrite: RegexMatchAndSubstitute | None) -> ConfigRule:
     """Copy a header to the key; an empty result leaves what an earlier rule has written."""
     pair = ConfigKeyValuePair(
-        metadata_namespace=METADATA_NAMESPACE, key=METADATA_POOL, regex_value_rewrite=rewrite
+        metadata_namespace=METADATA_NAMESPACE, key=METADATA_MODEL, regex_value_rewrite=rewrite
     )
     return ConfigRule(header=header, on_header_present=pair)
 
@@ -98,56 +127,79 @@ def length_filters(listener: ListenerSettings, settings: Settings) -> list[HttpF
     ]
 
 
-def marked(route: Route, pool: str) -> Route:
+def in_leading_part(route: Route, pool: str) -> Route:
     """Return a twin of a route: for requests whose pool ext_proc has chosen by a leading part."""
+    return _matching(route, LEADING_FILTER, (METADATA_NAMESPACE, METADATA_POOL), pool)
+
+
+def in_body(route: Route, pool: str) -> Route:
+    """Return a twin of a route: for requests whose pool ext_proc has chosen otherwise."""
+    return _matching(route, METADATA_NAMESPACE, (METADATA_POOL,), pool)
+
+
+def in_headers(route: Route, pool: str) -> Route:
+    """Return a twin of a route: for requests whose pool the map has found."""
+    return _matching(route, _MAP_NAMESPACE, (_MAP_RESULT,), pool)
+
+
+def _matching(route: Route, namespace: str, keys: tuple[str, ...], pool: str) -> Route:
     twin = Route.parse(bytes(route))
     assert twin.match is not None
     twin.match.dynamic_metadata = [
         MetadataMatcher(
-            filter=LEADING_FILTER,
-            path=[MetadataMatcherPathSegment(key=key) for key in (METADATA_NAMESPACE, METADATA_POOL)],
-            value=ValueMatcher(string_match=StringMatcher(exact=f"{POOL_MARK}{pool}")),
+            filter=namespace,
+            path=[MetadataMatcherPathSegment(key=key) for key in keys],
+            value=ValueMatcher(string_match=StringMatcher(exact=pool)),
         )
     ]
     return twin
 
 
-def limited(config: bytes, first: int, routes: Mapping[str, int], table: ModelTable) -> bytes:
-    """Let routes match only requests for the models of their pool.
+def with_map(config: bytes, table: ModelTable) -> bytes:
+    """Add the map from the models of all pools but the default one to the routes.
 
-    `routes` has their number for each pool; they follow one another from number `first` on. A matcher is as
-    long as all names, so it is made once, and copied by protobuf's own runtime.
+    It has an entry for each spelling of a name, so it is made by protobuf's own runtime.
     """
-    made = route_pb2.RouteConfiguration.FromString(config)
-    left = iter(made.virtual_hosts[0].routes[first:])
-    names = sorted(table.places)
-    for pool, number in routes.items():
-        values = [{"string_match": each} for each in _spellings(pool, table, names)]
-        matcher = metadata_pb2.MetadataMatcher(
-            filter=METADATA_NAMESPACE,
-            path=[{"key": METADATA_POOL}],
-            # Envoy refuses an alternative without another one, as of a pool whose models are unknown yet.
-            value={"or_match": {"value_matchers": values}} if len(values) > 1 else values[0],
+    names, tree = sorted(table.places), matcher_pb2.Matcher.MatcherTree()
+    for pool in table.pools[1:]:
+        # A shadow matcher writes the name of an action and does nothing else, whatever the action is.
+        action = packed(Action(name=pool, action=RbacAction.LOG))
+        result = matcher_pb2.Matcher.OnMatch.FromString(
+            bytes(MatcherOnMatch(action=XdsExtension(name=pool, typed_config=action)))
         )
-        for route in islice(left, number):
-            route.match.dynamic_metadata.append(matcher)
+        for name in table.names[pool]:
+            for spelt in _spellings(name, names):
+                tree.prefix_match_map.map[spelt].CopyFrom(result)
+    if not tree.prefix_match_map.map:
+        return config
+    key = bytes(XdsExtension(name=_KEY, typed_config=packed(FilterStateInput(key=_KEY))))
+    tree.input.ParseFromString(key)
+    made = route_pb2.RouteConfiguration.FromString(config)
+    filter_config = made.virtual_hosts[0].typed_per_filter_config[_MAP]
+    filter_config.type_url = packed(RbacPerRoute()).type_url
+    matcher = matcher_pb2.Matcher(matcher_tree=tree).SerializeToString(deterministic=True)
+    filter_config.value = _field(_RBAC, _field(_SHADOW_MATCHER, matcher))
     return made.SerializeToString(deterministic=True)
 
 
-def _spellings(pool: str, table: ModelTable, names: list[str]) -> Iterator[dict[str, str]]:
-    """Yield matchers of the pool's mark, and of its names as headers, paths and queries spell them.
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of a message, which has a length."""
+    spelt, size = bytearray([sized(number)]), len(content)
+    while size > 127:
+        spelt.append(size & 127 | 128)
+        size >>= 7
+    return bytes(spelt) + bytes([size]) + content
+
+
+def _spellings(name: str, names: list[str]) -> Iterator[str]:
+    """Yield the beginnings of keys that mean a model, as headers, paths and queries spell it.
 
     `names` are those of all pools, in order.
     """
-    yield {"exact": f"{POOL_MARK}{pool}"}
-    for name in table.names[pool]:
-        # Triton and Azure name an action behind the model, if that does not make the name of another one.
-        ends = [end for end in "/:" if not _leads(f"{name}{end}", names)]
-        for spelt in dict.fromkeys(
-            (name, quote(name, safe=""), quote(name, safe=":"), quote(name, safe="/"))
-        ):
-            yield {"exact": spelt}
-            yield from ({"prefix": f"{spelt}{end}"} for end in ends)
+    # Triton and Azure name an action behind the model, if that does not make the name of another one.
+    ends = [_END, *(end for end in "/:" if not _leads(f"{name}{end}", names))]
+    for spelt in {name, quote(name, safe=""), quote(name, safe=":"), quote(name, safe="/")}:
+        yield from (f"{spelt}{end}" for end in ends)
 
 
 def _leads(prefix: str, names: list[str]) -> bool:

@@ -93,8 +93,14 @@ def _route_configuration(
     if table is not None:
         first += models.list_route(table)
     if others:
-        leading_routes = ((name, route) for name, of_pool in by_pool.items() for route in of_pool)
-        first += [models.marked(route, name) for name, route in leading_routes if route.name == LEADING_ROUTE]
+        of_each = [(name, route) for name, of_pool in by_pool.items() for route in of_pool]
+        for name, route in of_each:
+            if route.name == LEADING_ROUTE:
+                first.append(models.in_leading_part(route, name))
+            elif route.name in (JSON_ROUTE, stored.ROUTE):
+                first.append(models.in_body(route, name))
+        for name in others:
+            by_pool[name] = [models.in_headers(route, name) for route in by_pool[name]]
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
@@ -112,9 +118,7 @@ def _route_configuration(
             max_direct_response_body_size_bytes=None if table is None else models.MOST_ANSWER_BYTES,
         )
     )
-    if table is None or not others:
-        return config
-    return models.limited(config, len(first), {name: len(by_pool[name]) for name in others}, table)
+    return models.with_map(config, table) if table is not None and others else config
 
 
 def _routes(

@@ -35,6 +35,7 @@ _COLLECTION: Final = rf"/(?:.*/)?(?:{'|'.join(STORED_COLLECTIONS)})"
 _CREATION: Final = rf"{_COLLECTION}/?"
 # A name has a digit; /v1/responses/compact is none.
 _NAMED: Final = rf"{_COLLECTION}/[^/]*[0-9][^/]*(?:/.*)?"
+ROUTE: Final = "stored"
 ATTRIBUTES: Final = ("upstream.address", "response.code", "response.headers['content-encoding']")
 """What comes with an answer's leading bytes."""
 _CLOSE_SECONDS: Final = 0.05
@@ -47,7 +48,7 @@ def by_name(settings: Settings, action: RouteAction) -> list[Route]:
         return []
     return [
         Route(
-            name="stored",
+            name=ROUTE,
             match=RouteMatch(safe_regex=RegexMatcher(regex=_NAMED)),
             route=action,
             typed_per_filter_config=headers_only(),
