@@ -1,6 +1,6 @@
-"""Check of the certificates and the token on this host against the settings.
+"""Check of certificates, token and engines' keys on this host against the settings.
 
-Files that cannot be read here are skipped: the parts that use them report that.
+Other files that cannot be read here are skipped: the parts that use them report that.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def host_findings(settings: Settings) -> tuple[Finding, ...]:
         *_envoys(settings),
         *_fetching(settings),
         *_token(settings),
+        *_api_keys(settings),
     )
 
 
@@ -176,6 +177,23 @@ def _token(settings: Settings) -> Iterator[Finding]:
             f" {LEAST_TOKEN_CHARS} or more, as `openssl rand -hex 32` makes them",
             grave=True,
         )
+
+
+def _api_keys(settings: Settings) -> Iterator[Finding]:
+    """Never grave: the file may come later, and another host may run xds_server."""
+    for i, pool in enumerate(settings.pools):
+        if pool.api_key_file is None:
+            continue
+        try:
+            problem = "" if Path(pool.api_key_file).read_bytes().strip() else "it is empty"
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        if problem:
+            yield Finding(
+                f"pools[{i}].api_key_file: {pool.api_key_file!r}: {problem}, so requests for lists and pages"
+                " have no key; allowed: a file with the key that the pool's engines require",
+                grave=False,
+            )
 
 
 def _chain(file: str) -> tuple[x509.Certificate, ...]:

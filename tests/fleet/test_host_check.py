@@ -161,6 +161,20 @@ def test_a_token_that_can_be_guessed(at: Path) -> None:
     assert text.startswith("admin.token_file: a token of 3 characters can be guessed; allowed: 16 or more")
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "No such file"), (" \n", "it is empty"), ("key\n", "")]
+)
+def test_a_key_of_engines_that_is_not_there(tmp_path: Path, content: str | None, problem: str) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content)
+    pool = f"{{name: chat, api_key_file: '{file}', endpoints: [{{address: '10.0.0.11:8000'}}]}}"
+    made = parse_settings(f"pools: [{pool}]\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: chat}}]")
+    shown = [(finding.grave, finding.text) for finding in host_findings(made)]
+    assert [grave for grave, _ in shown] == ([False] if problem else [])
+    assert all(text.startswith(f"pools[0].api_key_file: '{file}': {problem}") for _, text in shown)
+
+
 def test_check_ends_with_2_and_names_the_line(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = at / "warmroute.yaml"
     file.write_text(text(at, workers="[wrker]"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -27,11 +28,17 @@ NO_PROBE = "{probe: none, slow_start_seconds: 10, slow_start_from: 0.5, drain_se
 
 
 def settings(
-    *static: str, discovery: str = "[]", joining: str = NO_PROBE, pool: str = "p", more: str = ""
+    *static: str,
+    discovery: str = "[]",
+    joining: str = NO_PROBE,
+    pool: str = "p",
+    models: str = "[]",
+    more: str = "",
 ) -> Settings:
     endpoints = ", ".join(f"{{address: '{address}'}}" for address in static)
     return parse_settings(
-        f"pools: [{{name: {pool}, endpoints: [{endpoints}], discovery: {discovery}, joining: {joining}}}]\n"
+        f"pools: [{{name: {pool}, models: {models}, endpoints: [{endpoints}], discovery: {discovery},"
+        f" joining: {joining}}}]\n"
         f"listeners: [{{name: l, address: '127.0.0.1:1', pool: {pool}}}]\n{more}"
     )
 
@@ -44,7 +51,7 @@ class Scripted:
     """A source whose endpoints a test sets."""
 
     def __init__(self, pool: PoolSettings) -> None:
-        self.name, self.pool = "scripted", pool.name
+        self.name, self.pool, self.models = "scripted", pool.name, pool.models
         self.report: Callable[..., None] | None = None
         self.fault: Exception | None = None
         self.runs = 0
@@ -53,7 +60,9 @@ class Scripted:
         self.runs += 1
         if self.fault is not None:
             raise self.fault
-        self.report = lambda *addresses: on_endpoints(tuple(Endpoint(a, self.pool) for a in addresses))
+        self.report = lambda *addresses: on_endpoints(
+            tuple(Endpoint(address, self.pool, self.models) for address in addresses)
+        )
         await asyncio.Event().wait()
 
 
@@ -205,8 +214,9 @@ async def test_last_good_state_is_served_until_first_results(keep: Keep) -> None
     assert kept.listed == [B]
 
 
-async def test_restored_endpoint_shows_its_list_by_one_probe(keep: Keep) -> None:
-    paths: list[str] = []
+@contextlib.asynccontextmanager
+async def two_names(paths: list[str]) -> AsyncIterator[str]:
+    """An engine with two names of its model; `paths` gets those of its requests."""
 
     async def models(request: web.BaseRequest) -> web.StreamResponse:
         paths.append(request.path)
@@ -215,18 +225,37 @@ async def test_restored_endpoint_shows_its_list_by_one_probe(keep: Keep) -> None
     runner = web.ServerRunner(web.Server(models), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    address = "{}:{}".format(*runner.addresses[0])
-    good = Membership((Pool("p", (Endpoint(address, "p", ("m", "n")),)),))
     try:
-        kept = await keep(settings(discovery=FILE, joining="{probe_interval_seconds: 0.01}"), last_good=good)
+        yield "{}:{}".format(*runner.addresses[0])
+    finally:
+        await runner.cleanup()
+
+
+async def test_restored_endpoint_shows_its_list_by_one_probe(keep: Keep) -> None:
+    paths: list[str] = []
+    async with two_names(paths) as address:
+        good = Membership((Pool("p", (Endpoint(address, "p", ("m", "n")),)),))
+        made = settings(discovery=FILE, joining="{probe_interval_seconds: 0.01}", models="[m, n]")
+        kept = await keep(made, last_good=good)
         assert kept.listed == [address]
         await kept.until(lambda: kept.keeper.context_tokens() == {address: 8192})
         await kept.until(lambda: kept.keeper.membership().endpoints[0].own_names == ("m", "n"))
         kept.report("/x", address)
         await asyncio.sleep(0.05)
         assert paths.count("/v1/models") == 1
-    finally:
-        await runner.cleanup()
+
+
+async def test_other_models_in_the_settings_are_looked_up_by_one_probe(keep: Keep) -> None:
+    paths: list[str] = []
+    async with two_names(paths) as address:
+        joining = "{probe_interval_seconds: 0.01}"
+        kept = await keep(settings(address, joining=joining, models="[m]"))
+        await kept.until(lambda: kept.keeper.context_tokens() == {address: 8192})
+        assert kept.keeper.membership().endpoints[0].own_names == ()
+        kept.keeper.reconfigure(settings(address, joining=joining, models="[m, n]"))
+        await kept.until(lambda: kept.keeper.membership().endpoints[0].own_names == ("m", "n"))
+        await asyncio.sleep(0.05)
+        assert paths.count("/v1/models") == 2
 
 
 async def test_unchanged_source_keeps_running(keep: Keep) -> None:

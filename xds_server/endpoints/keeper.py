@@ -321,6 +321,7 @@ class EndpointKeeper:
             logger.warning("%d endpoints over limits.endpoints are left out", merged.over_limit)
         self._over_limit = merged.over_limit
         restored = {e.address for kept in self._retained.values() for e in kept} if trusted else set[str]()
+        models = {endpoint.address: endpoint.models for endpoint, _ in self._gate.states()}
         self._gate.update(
             merged.pools,
             {pool.name: pool.joining for pool in pools},
@@ -328,8 +329,11 @@ class EndpointKeeper:
             presumed=frozenset(endpoint.address for endpoint in presumed),
             trusted=restored,
         )
-        current = {endpoint.address for endpoint, _ in self._gate.states()}
-        self._unlisted = (self._unlisted | restored) & current
+        now = {endpoint.address: endpoint.models for endpoint, _ in self._gate.states()}
+        current = now.keys()
+        # Which names of the settings are one model depends on the settings too.
+        renamed = {address for address in models.keys() & current if models[address] != now[address]}
+        self._unlisted = (self._unlisted | restored | renamed) & current
         if self._prober is not None:
             self._prober.keep(current)
         self._update_sources()
