@@ -1,15 +1,17 @@
 """Mutation tests of the cores: change one operator or constant, and see whether a test notices.
 
-A sample by seed over `CORES`, without their modules that do I/O. Each mutant is written into a copy of the
-tree, where the core's pure tests run until one fails. Prints one line a mutant and the share that was killed;
-the exit status is 1 below `--at-least`. A survivor is a missing test, or equal to the original: `EQUAL` lists
-those with their reasons.
+A sample by seed over `CORES`, without their modules that do I/O. The pure tests run once under
+`bench.lines_of_tests`, which writes the lines that each of them runs. Each mutant is written into a copy of
+the tree, where the tests that run its line are run until one fails. Prints one line a mutant, and the share
+that was killed of each core and of all; the exit status is 1 below `--at-least`. A survivor is a missing
+test, or equal to the original: `EQUAL` lists those with their reasons.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import re
@@ -17,16 +19,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[1]
 COPIED = (
@@ -46,15 +49,27 @@ CORES = (
     "ext_proc/pick",
     "ext_proc/prefix",
     "ext_proc/prompt",
-    "ext_proc/protocol/exchange.py",
+    "ext_proc/protocol",
+    "ext_proc/director",
+    "ext_proc/model_choice.py",
+    "fleet/lane",
+    "fleet/models.py",
     "xds_server/weights",
     "xds_server/signals",
     "xds_server/discovery",
+    "xds_server/endpoints",
+    "xds_server/envoy",
+    "warmroute/doctor",
 )
 IO = re.compile(r"^(?:import|from) (?:asyncio|aiohttp|grpc)\b", re.MULTILINE)
-"""In a module outside the core: only tests with I/O check it, which take too long to run for each mutant."""
-HANGING = 5.0
-"""A mutant hangs, and so is killed, when its tests take this many times as long as without it."""
+"""In a module outside the core: only tests with I/O check it, which take too long to run for each mutant. The
+verdict `io` is for modules without this that no pure test runs either; they do not count."""
+HANGING = 3.0
+"""A mutant hangs, and so is killed, when its tests take this many times as long as they took traced."""
+MOST_SECONDS = 15.0
+"""Of tests for one mutant, traced. What fails, mostly fails in a fast one, and a survivor meets them all."""
+START = 30.0
+"""Seconds for the start of pytest."""
 
 EQUAL: dict[str, str] = {
     "ext_proc/pick/explanation.py  len(order) < EXPLAINED  ->  (len(order) <= EXPLAINED)": (
@@ -62,6 +77,12 @@ EQUAL: dict[str, str] = {
     ),
     "ext_proc/pick/candidates.py  1.0  ->  (2.0)": (
         "without any weight all candidates have the same one, and only ratios of weights count"
+    ),
+    "fleet/lane/connection.py  at < stop  ->  (at <= stop)": (
+        "to read no bytes changes neither a window nor a message"
+    ),
+    "ext_proc/prefix/table.py  waiting.size > _FEW  ->  (waiting.size >= _FEW)": (
+        "few keys have the same slots one by one and together"
     ),
     "ext_proc/prefix/recency.py  2 * room  ->  (2 / room)": (
         "the order moves to a new array each time, with the same content"
@@ -103,6 +124,7 @@ class Mutant:
 
     path: Path
     line: int
+    last_line: int
     start: int
     end: int
     before: str
@@ -145,8 +167,22 @@ def changes(node: ast.AST) -> Iterator[ast.expr]:
             return
 
 
+@cache
+def words_of_tests() -> frozenset[str]:
+    """Return all names in the tests."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
 def runs(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is computed: no annotation, no decorator, nothing that only the type checker reads."""
+    """Yield what is computed: no annotation, no decorator, nothing that only the type checker reads.
+
+    And no number that a test takes from the module by name: it is a choice, which the test follows.
+    """
+    match node:
+        case ast.AnnAssign(ast.Name(name), _, ast.Constant() | ast.BinOp()) if name.isupper():
+            if name in words_of_tests():
+                return
     yield node
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list"):
@@ -173,19 +209,20 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             end = offsets[node.end_lineno - 1] + node.end_col_offset
             # Parentheses hold together what the place of the expression needs.
             yield Mutant(
-                path, node.lineno, start, end, source[start:end].decode(), f"({ast.unparse(changed)})"
+                path,
+                node.lineno,
+                node.end_lineno,
+                start,
+                end,
+                source[start:end].decode(),
+                f"({ast.unparse(changed)})",
             )
 
 
-def tests_of(core: str) -> list[Path]:
-    """Return the package's test files that are named after a core, or import from it."""
-    package, name = Path(core).parts[0], Path(core).stem
-    dotted = core.removesuffix(".py").replace("/", ".")
-    return [
-        path.relative_to(ROOT)
-        for path in sorted((ROOT / "tests" / package).glob("test_*.py"))
-        if path.stem.startswith(f"test_{name}") or dotted in path.read_text()
-    ]
+def tests_of(core: str) -> str:
+    """Return the folder with the tests of a core."""
+    package, _, name = core.partition("/")
+    return f"tests/{name if package == 'warmroute' else package}"
 
 
 def sample(count: int, seed: int, only: Sequence[str]) -> list[tuple[str, Mutant]]:
@@ -201,8 +238,8 @@ def sample(count: int, seed: int, only: Sequence[str]) -> list[tuple[str, Mutant
         listed = [mutant for file in pure for mutant in mutants_of(file)]
         chance.shuffle(listed)
         drawn.append([(core, mutant) for mutant in listed])
-    rounds = zip(*drawn, strict=False)
-    return [entry for entries in rounds for entry in entries][:count]
+    rounds = zip_longest(*drawn)
+    return [entry for entries in rounds for entry in entries if entry is not None][:count]
 
 
 def copy_tree(folder: Path) -> None:
@@ -214,38 +251,90 @@ def copy_tree(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
-def failure(folder: Path, tests: Iterable[Path], seconds: float | None = None) -> str | None:
+def pytest(folder: Path, arguments: Sequence[str], limit: float | None = None) -> str | None:
     """Return what pytest says last where a pure test fails in the copy, or takes too long; otherwise None."""
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--part", "pure"]
-    command += map(str, tests)
     try:
         ran = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
+            [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
         return "no end in time"
     return "\n".join(ran.stdout.splitlines()[-20:]) if ran.returncode else None
 
 
-def is_killed(folder: Path, mutant: Mutant, tests: Iterable[Path], seconds: float) -> bool:
-    """Whether a test fails, or hangs, with this change."""
-    dotted = ".".join(mutant.path.with_suffix("").parts)
+class TestLines:
+    """The test functions that run each line of the product, and their time in seconds."""
 
-    def distance(path: Path) -> bool:
-        """The module's own tests come first: they fail soonest."""
-        return mutant.path.stem not in path.stem and dotted not in (folder / path).read_text()
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._tests: dict[tuple[str, int], set[str]] = {}
+        self._tests_of_module: dict[str, set[str]] = {}
 
+    def add(self, written: Mapping[str, Any]) -> None:
+        """Add what a run under `bench.lines_of_tests` wrote."""
+        self.seconds |= written["seconds"]
+        names = list(written["seconds"])
+        for module, lines in written["lines"].items():
+            for line, numbers in lines.items():
+                tests = {names[number] for number in numbers}
+                self._tests.setdefault((module, int(line)), set()).update(tests)
+                self._tests_of_module.setdefault(module, set()).update(tests)
+
+    def of(self, mutant: Mutant) -> list[list[str]]:
+        """Return the fastest tests that run its lines: from files with its name, then from others.
+
+        Together they take `MOST_SECONDS` and the last one's time. Lines that only an import runs have the
+        tests of their whole module.
+        """
+        module = str(mutant.path)
+        lines = range(mutant.line, mutant.last_line + 1)
+        tests = {test for line in lines for test in self._tests.get((module, line), ())}
+        if not tests:
+            tests = self._tests_of_module.get(module, tests)
+        ordered = sorted(tests, key=self.seconds.__getitem__)
+        before = accumulate((self.seconds[test] for test in ordered), initial=0.0)
+        fast = [test for test, seconds in zip(ordered, before, strict=False) if seconds < MOST_SECONDS]
+        own = [test for test in fast if mutant.path.stem in test.partition("::")[0]]
+        return [part for part in (own, [test for test in fast if test not in own]) if part]
+
+
+def measured(folder: Path, tests: str) -> Mapping[str, Any]:
+    """Return what `bench.lines_of_tests` writes of the pure tests in a folder.
+
+    Raises:
+        SystemExit: tests fail without a mutant.
+    """
+    written = folder / "lines.json"
+    failure = pytest(folder, ["-p", "bench.lines_of_tests", "--lines-of-tests", str(written), tests])
+    if failure is not None:
+        raise SystemExit(f"{failure}\ntests fail without a mutant: mend them first")
+    lines: Mapping[str, Any] = json.loads(written.read_text())
+    return lines
+
+
+def verdict_of(folder: Path, mutant: Mutant, lines: TestLines) -> str:
+    """Return "killed" if a test fails or hangs with this change."""
+    parts = lines.of(mutant)
+    if not parts:
+        return "io"
     target = folder / mutant.path
     source = target.read_bytes()
     target.write_bytes(mutant.apply(source))
+    names = folder / "tests.txt"
     try:
-        return failure(folder, sorted(tests, key=distance), seconds) is not None
+        for tests in parts:
+            names.write_text("\n".join(tests))
+            limit = START + HANGING * sum(lines.seconds[test] for test in tests)
+            if pytest(folder, [f"@{names}"], limit) is not None:
+                return "killed"
     finally:
         target.write_bytes(source)
+    return "equal" if f"{mutant.path}  {mutant.change}" in EQUAL else "SURVIVED"
 
 
-def judged(drawn: Sequence[tuple[str, Mutant]]) -> Iterator[tuple[Mutant, bool]]:
-    """Yield each mutant and whether it was killed: as many at a time as there are cores, in order.
+def judged(drawn: Sequence[tuple[str, Mutant]]) -> Iterator[str]:
+    """Yield the verdict on each mutant: on as many at a time as there are processors, in order.
 
     Raises:
         SystemExit: tests fail without a mutant.
@@ -264,14 +353,11 @@ def judged(drawn: Sequence[tuple[str, Mutant]]) -> Iterator[tuple[Mutant, bool]]
             finally:
                 folders.put(folder)
 
-        tests = {core: tests_of(core) for core in dict.fromkeys(core for core, _ in drawn)}
-        began = time.monotonic()
-        if failures := [text for text in pool.map(partial(in_a_copy, failure), tests.values()) if text]:
-            raise SystemExit("\n".join([*failures, "tests fail without a mutant: mend them first"]))
-        # No core takes longer than all do, at a time.
-        limit = HANGING * (time.monotonic() - began)
-        verdicts = pool.map(lambda entry: in_a_copy(is_killed, entry[1], tests[entry[0]], limit), drawn)
-        yield from zip((mutant for _, mutant in drawn), verdicts, strict=True)
+        lines = TestLines()
+        tested = dict.fromkeys(tests_of(core) for core, _ in drawn)
+        for written in pool.map(partial(in_a_copy, measured), tested):
+            lines.add(written)
+        yield from pool.map(lambda entry: in_a_copy(verdict_of, entry[1], lines), drawn)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,14 +373,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print(*(mutant for _, mutant in drawn), sep="\n")
         return 0
-    killed, equal = 0, 0
-    for mutant, dead in judged(drawn):
-        same = not dead and f"{mutant.path}  {mutant.change}" in EQUAL
-        killed, equal = killed + dead, equal + same
-        print(f"{'killed' if dead else 'equal' if same else 'SURVIVED':8}  {mutant}", flush=True)
-    counted = len(drawn) - equal
-    share = killed / counted if counted else 1.0
-    print(f"{killed} of {counted} killed ({share:.0%}), {equal} equal to the original")
+    verdicts: dict[str, Counter[str]] = {}
+    for (core, mutant), verdict in zip(drawn, judged(drawn), strict=True):
+        verdicts.setdefault(core, Counter())[verdict] += 1
+        print(f"{verdict:8}  {mutant}", flush=True)
+    total = sum(verdicts.values(), Counter())
+    for name, counts in (*verdicts.items(), ("all", total)):
+        counted = counts["killed"] + counts["SURVIVED"]
+        share = counts["killed"] / counted if counted else 1.0
+        print(f"{name}: {counts['killed']} of {counted} killed ({share:.0%}), {counts['equal']} equal")
     return 0 if share >= options.at_least else 1
 
 
