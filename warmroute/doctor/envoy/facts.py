@@ -190,7 +190,7 @@ class HealthCheck:
     interval_seconds: float
     no_traffic_seconds: float
     unhealthy_threshold: int
-    one_answer_is_enough: bool = False
+    one_answer_is_enough: bool
     """A single answer with another status than is expected takes a host out, whatever the threshold."""
 
 
