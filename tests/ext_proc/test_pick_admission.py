@@ -116,8 +116,9 @@ def test_by_default_nobody_is_refused_whatever_model_is_named() -> None:
 
 
 def test_soonest_of_several_refusals_counts() -> None:
-    late, soon = Refusal(429, "later", 9.0), Refusal(429, "later", 2.0)
+    late, soon, at_once = (Refusal(429, "later", seconds) for seconds in (9.0, 0.5, None))
     assert admission.first([late, soon, late]) is soon
+    assert admission.first([at_once, soon]) is admission.first([soon, at_once]) is at_once
     assert admission.first([late, None, soon]) is None
     assert admission.first([]) is None
 

@@ -13,6 +13,7 @@ from ext_proc.director.sent import (
     AVOIDED_SECONDS,
     KEPT_SECONDS,
     MOST_BLOCKS,
+    MOST_PROMPTS,
     MOST_REFUSED,
     RecentRefusals,
     SentPrompt,
@@ -343,9 +344,12 @@ def test_nothing_is_noted_where_nobody_tells() -> None:
 def test_sent_prompts_are_bounded_in_blocks_and_time() -> None:
     sent = SentPrompts(tracks=True)
     for number in range(1, 201):
-        sent.note(noted(number, list(range(5000))))
-    kept = [number for number in range(1, 201) if sent.take_back(number, 4999, ("a:1",))]
-    assert kept == list(range(201 - MOST_BLOCKS // 5000, 201)), "those that were sent first went first"
+        sent.note(noted(number, list(range(MOST_BLOCKS // 64))))
+    kept = [number for number in range(1, 201) if sent.take_back(number, 0, ("a:1",))]
+    assert kept == list(range(201 - 64, 201)), "those that were sent first went first"
+    for _ in range(2 * MOST_PROMPTS):
+        sent.note(SentPrompt("a:1", [1], 0, 0.0))
+    assert len(sent) == MOST_PROMPTS
     sent.note(noted(1, [1], at=10.0))
     sent.note(noted(2, [1, 2], at=10.0 + KEPT_SECONDS))
     assert sent.take_back(1, 1, ("a:1",))

@@ -72,6 +72,8 @@ def test_names_are_bounded_and_can_be_off() -> None:
     for number in range(5):
         made.director.stored(f"resp_{number}", ENDS[0])
     assert len(made.director.places) == 3
+    assert [made.director.stored_at(f"/v1/responses/resp_{n}") for n in (1, 4)] == ["", ENDS[0]]
+    assert made.director.stored_at("/v1/responses") == ""
     assert get(made, "/v1/responses/resp_4").reason is Reason.STORED
     off = world(stored_names=0)
     off.director.pools.follow()

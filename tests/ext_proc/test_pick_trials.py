@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ext_proc.pick import Reason
 from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 from xds_server.signals.passive.trust import FLOOR, Trust
@@ -26,6 +27,7 @@ def ask(made: World, text: str, trust: dict[str, float], seconds: float) -> str:
     made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
     pick = made.route(whole(chat(text)))
     made.director.finished(made.director.started(pick.endpoints[0]))
+    assert (pick.matched_share == 0.0) == (pick.reason is Reason.COLD)
     return pick.endpoints[0]
 
 

@@ -99,3 +99,10 @@ def test_an_entry_takes_some_twenty_bytes_at_every_size(entries: int) -> None:
     table.put_new(keys, 5)
     assert len(table) == keys.size
     assert table.nbytes <= 26 * keys.size
+
+
+def test_entries_beyond_a_slabs_end_stand_at_its_start() -> None:
+    table = BlockTable(slab_bits=4)
+    last = [key for key in range(2, 1000) if key * table._multiplier & table._home == table._home][:12]
+    table._fill(0, array(last), np.arange(1, 13, dtype=np.uint32))
+    assert [table.get(key) for key in last] == list(range(1, 13))

@@ -71,8 +71,8 @@ def test_body_reply_is_whole_for_any_number(share: float, serial: int) -> None:
     assert ours["serial"].string_value == f"{1:016x}"
 
 
-@given(RESULTS, st.integers(0, 200), st.booleans())
-def test_headers_reply_equals_protobufs(result: PickResult, room: int, clear: bool) -> None:
+@given(RESULTS, st.integers(0, 200), st.booleans(), st.booleans())
+def test_headers_reply_equals_protobufs(result: PickResult, room: int, clear: bool, reroute: bool) -> None:
     expected = pb.ProcessingResponse()
     response = expected.request_headers.response
     headers = (
@@ -93,9 +93,9 @@ def test_headers_reply_equals_protobufs(result: PickResult, room: int, clear: bo
     response.header_mutation.remove_headers.extend(
         name for name in REMOVED_REQUEST_HEADERS if name not in names
     )
-    response.clear_route_cache = clear and bool(names)
+    response.clear_route_cache = reroute or (clear and bool(names))
     expected.dynamic_metadata.update(metadata_of(result, {}, crowded=True))
-    reply = headers_reply(result, HeaderBudget(2, room), clear_route_cache=clear)
+    reply = headers_reply(result, HeaderBudget(2, room), clear_route_cache=clear, reroute=reroute)
     assert pb.ProcessingResponse.FromString(reply) == expected
 
 

@@ -211,6 +211,17 @@ def test_those_without_progress_for_longest_end_first() -> None:
     assert budget.unfinished <= 40 * 50 * KIB
 
 
+@pytest.mark.parametrize(("sent", "ends"), [(994, False), (995, True)])
+def test_streams_with_half_the_mean_end(sent: int, ends: bool) -> None:
+    budget = Budget(MIB, MIB, unfinished_bytes=3998)
+    first, second = Peer(budget), Peer(budget)
+    first.begin(60_000, sent)
+    second.begin(60_000, 3990 - sent)
+    first.react()
+    second.react()
+    assert (bool(first.ended), bool(second.ended)) == (ends, not ends)
+
+
 def test_an_equal_part_of_all_streams_is_every_connections() -> None:
     """Above the total: streams beyond it are refused, so that another connection can open some."""
     budget = Budget(MIB, MIB, streams=100)

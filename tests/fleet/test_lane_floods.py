@@ -13,10 +13,12 @@ from fleet.lane.budget import Budget
 from fleet.lane.limits import Limits
 from testing import lane_client as wire
 from testing.lane_client import (
+    CANCEL,
     END_HEADERS,
     HEADERS,
     INITIAL_WINDOW_SIZE,
     PREFACE,
+    PRIORITY,
     REQUEST,
     Client,
     data,
@@ -184,3 +186,26 @@ def test_an_open_stream_takes_a_kibibyte() -> None:
     client.forget()
     assert client.connection.streams == 5_000
     assert deep_bytes(client.connection) - before < 5_000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("limit", "useless", "a_stream"),
+    [
+        ("PRIORITY_FRAMES", frame(PRIORITY, 0, 1, b"\0\0\0\0\1"), 100),
+        ("EMPTY_FRAMES", data(1, b""), 1),
+        ("WINDOW_FRAMES", window_update(0, 1), 4),
+        ("LATE_FRAMES", data(3, b"x"), 20),
+    ],
+)
+def test_streams_allow_frames(
+    monkeypatch: pytest.MonkeyPatch, limit: str, useless: bytes, a_stream: int
+) -> None:
+    monkeypatch.setattr(limits, limit, 5)
+    client = Client()
+    client.handshake()
+    client.send(headers(1), headers(3))
+    client.watched.reset(3, CANCEL)
+    client.send(useless * (5 + 2 * a_stream))
+    assert not client.connection.closing
+    client.send(useless)
+    assert client.connection.closing

@@ -11,7 +11,7 @@ import pytest
 from fleet.codec import decode_membership, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import SettingsError
-from fleet.models import ModelTable, chooses, tables
+from fleet.models import ModelTable, chooses, has_aliases, tables
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
 from fleet.settings.model_check import model_findings
@@ -67,8 +67,10 @@ def test_one_pool_needs_no_table() -> None:
     settings = settings_of({"models": ["m"]})
     assert not chooses(settings.listeners[0], settings)
     assert tables(settings, membership(settings)) is tables(settings, Membership())
-    for other in (settings_of({"aliases": {"x": "m"}}), settings_of({}, unknown_models="refuse")):
+    aliased, refusing = settings_of({"aliases": {"x": "m"}}), settings_of({}, unknown_models="refuse")
+    for other in (aliased, refusing):
         assert chooses(other.listeners[0], other)
+        assert has_aliases(other.listeners[0], other) == (other is aliased)
 
 
 def test_listed_names_reach_workers() -> None:

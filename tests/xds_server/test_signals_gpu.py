@@ -250,6 +250,22 @@ def test_a_host_that_has_left_makes_room_for_another(
     assert set(board.readings()) == {"a", "c"}
 
 
+def test_hosts_that_have_left_make_room_for_bytes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few as needed, in the order in which they left."""
+    monkeypatch.setattr(gpu_module, "MAX_KEPT_BYTES", 100)
+    for stream, (node, size) in enumerate((("a", 40), ("b", 30), ("c", 30))):
+        board.take(node, (), stream, NodeReading(0.0, (A,)), size)
+    board.leave("b", 1, 2.0)
+    board.leave("a", 0, 1.0)
+    board.take("d", (), 3, NodeReading(0.0, (A,)), 40)
+    assert (set(board.readings()), board.kept_bytes) == ({"b", "c", "d"}, 100)
+    with pytest.raises(PeerError):
+        board.take("e", (), 4, NodeReading(0.0, (A,)), 31)
+    assert set(board.readings()) == {"b", "c", "d"}
+    board.take("c", (), 2, NodeReading(0.0, (A,)), 60)
+    assert (set(board.readings()), board.kept_bytes) == ({"c", "d"}, 100)
+
+
 def test_only_other_faults_wake_the_tick(board: GpuBoard) -> None:
     calls: list[None] = []
     board.take("n", (), 1, NodeReading(0.0, (A,)))

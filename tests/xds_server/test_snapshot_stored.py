@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
 from fleet.errors import SettingsError
 from fleet.names import STORED_FILTER
 from fleet.settings import Settings, parse_settings
+from xds_server.envoy import stored
 from xds_server.envoy.listeners import listeners, request_attributes
 from xds_server.envoy.routes import routes
 
@@ -38,6 +40,17 @@ def test_without_stored_names_no_answer_is_copied() -> None:
     assert not any(STORED_FILTER in route.typed_per_filter_config for route in routed(off))
     assert STORED_FILTER.encode() not in listeners(off)[0].body.value
     assert "stored" not in {route.name for route in routed(off)}
+
+
+def test_copies_change_nothing_and_hold_up_no_answer() -> None:
+    (made_filter,) = stored.filters("l", made())
+    assert made_filter.disabled, "where no route switches it on"
+    assert made_filter.typed_config is not None
+    config = ext_proc_pb2.ExternalProcessor.FromString(made_filter.typed_config.value)
+    assert config.observability_mode
+    assert config.failure_mode_allow
+    assert config.disable_immediate_response
+    assert 0 < config.deferred_close_timeout.ToTimedelta().total_seconds() <= 0.1
 
 
 def test_the_first_session_header_decides_without_ext_proc() -> None:
