@@ -258,12 +258,12 @@ def test_hosts_that_have_left_make_room_for_bytes(board: GpuBoard, monkeypatch: 
     board.leave("b", 1, 2.0)
     board.leave("a", 0, 1.0)
     board.take("d", (), 3, NodeReading(0.0, (A,)), 40)
-    assert (set(board.readings()), board.kept_bytes) == ({"b", "c", "d"}, 100)
+    assert (set(board.readings()), board.reading_bytes) == ({"b", "c", "d"}, 100)
     with pytest.raises(PeerError):
         board.take("e", (), 4, NodeReading(0.0, (A,)), 31)
     assert set(board.readings()) == {"b", "c", "d"}
     board.take("c", (), 2, NodeReading(0.0, (A,)), 60)
-    assert (set(board.readings()), board.kept_bytes) == ({"c", "d"}, 100)
+    assert (set(board.readings()), board.reading_bytes) == ({"c", "d"}, 100)
 
 
 def test_only_other_faults_wake_the_tick(board: GpuBoard) -> None:
