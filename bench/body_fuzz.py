@@ -168,6 +168,9 @@ def check_read(rng: random.Random, made: Made, *, session_field: str, tight: boo
     named = BodyReader([session_field]).read(made.plain, complete=True, path=made.path).prompt
     if (named._replace(session="") if isinstance(named, Prompt) else named) != whole:
         raise BrokenRule(f"with sessions by {session_field}, it is {named}")
+    in_steps = BodyReader(one_pass=False).read(made.plain, complete=True, path=made.path).prompt
+    if in_steps != whole:
+        raise BrokenRule(f"with messages as they are spelled, it is {in_steps}")
     if not made.legal:
         return
     decoded = decode(made.body, made.coding, _ENOUGH)

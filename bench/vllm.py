@@ -137,7 +137,7 @@ class Watcher:
         self._pool = settings.pools[0].name
         self.events = KvEvents(settings, self._store, CollectorRegistry())
         self._view = FleetView(membership(settings))
-        self._bodies = BodyReader()
+        self._bodies = BodyReader(one_pass=False)
 
     async def start(self) -> None:
         """Follow the replicas; return once all their blocks are recorded."""

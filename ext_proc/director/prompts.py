@@ -32,7 +32,14 @@ class RequestReader:
         self._clock = clock
         sessions = pick.sessions
         on = sessions.mode == "hard" or sessions.bonus_seconds > 0
-        self._bodies = BodyReader(sessions.every_field if on else (), pick.stripped_lines)
+        self._bodies = BodyReader(
+            sessions.every_field if on else (),
+            pick.stripped_lines,
+            one_pass=not any(
+                pool.kv_events or any(endpoint.kv_events for endpoint in pool.endpoints)
+                for pool in settings.pools
+            ),
+        )
         self._body_bytes = settings.limits.body_bytes
         self._block_bytes, self._max_blocks = pick.block_bytes, settings.limits.prompt_blocks
         self._tenant_header, self._tenants_apart = pick.tenant_header, pick.tenants_apart

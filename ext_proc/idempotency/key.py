@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from ext_proc.prompt.envelope import Envelope
+    from ext_proc.prompt.envelope import Members
 
 MOST_BODY_BYTES: Final = 1024 * 1024
 """Of a body with a key. Digest and reading take some three milliseconds for this size, and all other requests
@@ -52,7 +52,7 @@ def repeatable(
     method: str,
     path: str,
     body: bytes,
-    envelope: Envelope | None,
+    envelope: Members | None,
     paths: Container[str],
     *,
     tenant: str = "",

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from ext_proc.kv.view import Freshness, KvView
+from ext_proc.prompt.envelope import Envelope
 from ext_proc.prompt.text import IDS, PART, is_null
 from fleet.ranks import address_of_rank, rank_name
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.prompt.decode import Prompt
-    from ext_proc.prompt.envelope import Envelope
+    from ext_proc.prompt.envelope import Members
 
 FRESHNESS_SECONDS: Final = 0.1
 """The freshness of the whole fleet is computed at most this often."""
@@ -130,10 +131,10 @@ class KvLookup:
         for pool in self._pools.keys() - set(pools):
             del self._pools[pool]
 
-    def locate(self, pool: str, model: str, prompt: Prompt, envelope: Envelope | None) -> KvPrompt | None:
+    def locate(self, pool: str, model: str, prompt: Prompt, envelope: Members | None) -> KvPrompt | None:
         """Return the prompt as the pool's engines see it; None: routing uses its own estimate."""
         state = self._pools.get(pool)
-        if state is None or not state.members or not prompt.complete or envelope is None:
+        if state is None or not state.members or not prompt.complete or not isinstance(envelope, Envelope):
             return None
         adapter = self._adapter(state, model, prompt.adapter)
         if adapter is None:

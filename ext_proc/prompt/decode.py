@@ -27,8 +27,10 @@ from ext_proc.prompt.envelope import (
     SessionFields,
     adapter_of,
     body_model_of,
+    is_plain,
     is_reference,
     leads_of,
+    plain_path,
     prompt_key,
     salt_of,
 )
@@ -36,13 +38,13 @@ from ext_proc.prompt.lines import lines_pattern, strip_lines
 from ext_proc.prompt.outline import leading_members, outline_of
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.path import model_of
-from ext_proc.prompt.prompts import add_media
+from ext_proc.prompt.prompts import add_decoded, add_media
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ext_proc.prompt.envelope import Envelope
+    from ext_proc.prompt.envelope import Chat, Envelope, Members
     from ext_proc.prompt.outline import OpenContainer, Outline
 
 _MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts", "conversation")
@@ -75,7 +77,7 @@ class ParsedBody(NamedTuple):
     """The result of one pass over a body, for all its readers."""
 
     prompt: Prompt | Unreadable
-    envelope: Envelope | None = None
+    envelope: Members | None = None
     """The top-level members; None where no whole object is there."""
     body: bytes = b""
     """Without its content coding; empty where none is read."""
@@ -84,12 +86,15 @@ class ParsedBody(NamedTuple):
 class BodyReader:
     """Reads bodies by one schema, each of them once. Single-threaded."""
 
-    def __init__(self, session_fields: Sequence[str] = (), stripped_lines: Sequence[str] = ()) -> None:
+    def __init__(
+        self, session_fields: Sequence[str] = (), stripped_lines: Sequence[str] = (), *, one_pass: bool = True
+    ) -> None:
         """`session_fields` name body fields, inner ones with dots; the first one that is there counts.
 
         `stripped_lines` are beginnings of lines of a system prompt that do not count, in addition to
-        `STRIPPED_LINES`.
+        `STRIPPED_LINES`. `one_pass`: nobody needs a chat's messages as they are spelled.
         """
+        self._one_pass = one_pass and not any(f.partition(".")[0] == "messages" for f in session_fields)
         self._envelopes = EnvelopeReader(session_fields)
         self._session = SessionFields(session_fields) if session_fields else None
         self._lines = lines_pattern(stripped_lines)
@@ -99,10 +104,13 @@ class BodyReader:
 
         `path` is the request's; empty if unknown.
         """
-        envelope: Envelope | None = None
+        envelope: Members | None = None
         try:
             leading, rich = leading_members(body, sure=complete)
             complete = complete and len(leading) == len(body)
+            if complete and not rich and self._one_pass and (chat := self._envelopes.read_chat(body)):
+                envelope = chat
+                return ParsedBody(self._chat(chat, path), chat, body)
             outline = None if complete else outline_of(leading)
             containers = [] if outline is None else outline.containers
             rich = rich and (outline is None or outline.is_rich)
@@ -116,19 +124,7 @@ class BodyReader:
             prompt_at = len(pieces)
             tokens = None if key is None else _add_prompt(pieces, members, key, outline, rich=rich)
             strip_lines(pieces, prompt_at, self._lines)
-            joined = b"".join(pieces)
-            if not joined:
-                return ParsedBody(Unreadable.NO_PROMPT, envelope, body)
-            prompt = Prompt(
-                model_of(path, body_model_of(members)),
-                salt_of(members),
-                joined,
-                complete,
-                adapter_of(members),
-                "" if self._session is None else self._session.of(members),
-                tokens,
-            )
-            return ParsedBody(prompt, envelope, body)
+            return ParsedBody(self._prompt(pieces, members, path, tokens, complete=complete), envelope, body)
         except UnreadableError as error:
             return ParsedBody(error.reason, envelope, body)
         except RecursionError:
@@ -137,6 +133,36 @@ class BodyReader:
             return ParsedBody(Unreadable.WRONG_SHAPE, envelope, body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ParsedBody(Unreadable.NOT_JSON, envelope, body)
+
+    def _chat(self, chat: Chat, path: str) -> Prompt | Unreadable:
+        """Return the prompt of a chat whose messages are decoded."""
+        plain_path(path)
+        pieces: text.Pieces = []
+        plain = is_plain(chat)
+        for name, raw in () if plain else leads_of(chat):
+            _add_lead(pieces, name, raw, rich=False)
+        prompt_at = len(pieces)
+        add_decoded(pieces, chat.messages)
+        strip_lines(pieces, prompt_at, self._lines)
+        return self._prompt(pieces, chat, path, None, plain=plain)
+
+    def _prompt(
+        self,
+        pieces: text.Pieces,
+        members: Members,
+        path: str,
+        tokens: int | None,
+        *,
+        complete: bool = True,
+        plain: bool = False,
+    ) -> Prompt | Unreadable:
+        """Join a prompt's pieces; `plain` is `is_plain`'s answer."""
+        joined = b"".join(pieces)
+        if not joined:
+            return Unreadable.NO_PROMPT
+        session = "" if self._session is None else self._session.of(members)
+        model, salt = model_of(path, body_model_of(members)), salt_of(members)
+        return Prompt(model, salt, joined, complete, "" if plain else adapter_of(members), session, tokens)
 
 
 def _add_leads(
@@ -147,7 +173,7 @@ def _add_leads(
     open_key = None if top is None else top.key
     if open_key in ("text", "prompt") and len(containers) > 1 and containers[1].is_object:
         open_key = None  # the Responses API's
-    key = prompt_key(envelope, path, open_key)
+    key = prompt_key(envelope, plain_path(path), open_key)
     if key is None and top is None:
         raise UnreadableError(Unreadable.NO_PROMPT)
     for name, raw in leads_of(envelope):

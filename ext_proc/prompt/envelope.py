@@ -6,12 +6,14 @@ decoded; a key that comes twice is an error.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 from xxhash import xxh3_128_hexdigest
 
+from ext_proc.prompt.prompts import RoledMessage  # noqa: TC001 - msgspec reads annotations
 from ext_proc.prompt.text import ABSENT, LIST, OBJECT, QUOTE, canonical, is_null
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
@@ -67,13 +69,12 @@ class Counted:
         self.value = value
 
 
-class Envelope(msgspec.Struct, gc=False):
-    """The top-level members that count."""
+class Members(msgspec.Struct, gc=False):
+    """The top-level members that count, apart from messages."""
 
     model: Counted | msgspec.UnsetType = msgspec.UNSET
     cache_salt: Counted | msgspec.UnsetType = msgspec.UNSET
     extra_key: msgspec.Raw = ABSENT
-    messages: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = ABSENT
     input: msgspec.Raw = ABSENT
     inputs: msgspec.Raw = ABSENT
@@ -109,6 +110,18 @@ class Envelope(msgspec.Struct, gc=False):
     continue_final_message: msgspec.Raw = ABSENT
 
 
+class Envelope(Members):
+    """With messages as they are spelled."""
+
+    messages: msgspec.Raw = ABSENT
+
+
+class Chat(Members):
+    """With messages that are decoded in the same pass."""
+
+    messages: list[RoledMessage] = []
+
+
 class _Strings(msgspec.Struct, gc=False):
     """The members that are decoded, as types that let nothing else be built."""
 
@@ -126,6 +139,8 @@ class _Parameters(msgspec.Struct, gc=False):
 _OTHERS: Final = tuple(key for key in PROMPTS if key != "messages")
 _others_of: Final = attrgetter(*_OTHERS)
 _NO_OTHERS: Final = (ABSENT,) * len(_OTHERS)
+_apart_of: Final = attrgetter(*LEADS, *ADAPTERS, "extra_key", "parameters")
+_NONE_APART: Final = (ABSENT,) * (len(LEADS) + len(ADAPTERS) + 2)
 _prompts_of: Final = attrgetter(*PROMPTS)
 _leads_of: Final = attrgetter(*LEADS)
 _adapters_of: Final = attrgetter(*ADAPTERS)
@@ -135,13 +150,26 @@ _STRINGS: Final = msgspec.json.Decoder(_Strings)
 _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 
 
+_Kind = TypeVar("_Kind", bound=Members)
+
+
 class EnvelopeReader:
     """Decodes top levels. Single-threaded."""
 
     def __init__(self, session_fields: Sequence[str] = ()) -> None:
         """`session_fields` name members that may be read as a session; inner ones with dots."""
         self._counted = 0
-        self._decoder = msgspec.json.Decoder(_with_members(session_fields), dec_hook=self._count)
+        self._decoder = msgspec.json.Decoder(_with_members(Envelope, session_fields), dec_hook=self._count)
+        self._chats = msgspec.json.Decoder(_with_members(Chat, session_fields), dec_hook=self._count)
+
+    def read_chat(self, body: bytes) -> Chat | None:
+        """Return the members of a chat whose prompt is its messages, each with a role; otherwise None."""
+        self._counted = 0
+        try:
+            chat = self._chats.decode(body)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return chat if chat.messages and _others_of(chat) == _NO_OTHERS and self._once(chat) else None
 
     def read(self, body: bytes, *, rich: bool) -> Envelope:
         """Return the top-level members. Raises for two models or salts, and for a body that is no object.
@@ -152,9 +180,13 @@ class EnvelopeReader:
             _STRINGS.decode(body)
         self._counted = 0
         envelope = self._decoder.decode(body)
-        if self._counted > (envelope.model is not msgspec.UNSET) + (envelope.cache_salt is not msgspec.UNSET):
+        if not self._once(envelope):
             raise UnreadableError(Unreadable.AMBIGUOUS)
         return envelope
+
+    def _once(self, read: Members) -> bool:
+        """Return whether model and salt were there once at most."""
+        return self._counted <= (read.model is not msgspec.UNSET) + (read.cache_salt is not msgspec.UNSET)
 
     def _count(self, _: type, value: object) -> Counted:
         self._counted += 1
@@ -172,14 +204,13 @@ def _session_members(fields: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _with_members(fields: Sequence[str]) -> type[Envelope]:
-    """Return the kind of envelope that has the outermost members of the sessions' fields."""
+def _with_members(kind: type[_Kind], fields: Sequence[str]) -> type[_Kind]:
+    """Return the kind of members with the outermost ones of the sessions' fields."""
     names = {attribute: name for name, attribute in _session_members(fields).items() if attribute != name}
     if not names:
-        return Envelope
+        return kind
     more = [(attribute, msgspec.Raw, ABSENT) for attribute in names]
-    made = msgspec.defstruct("Envelope", more, bases=(Envelope,), rename=names, gc=False)
-    return cast("type[Envelope]", made)
+    return cast("type[_Kind]", msgspec.defstruct(kind.__name__, more, bases=(kind,), rename=names, gc=False))
 
 
 class SessionFields:
@@ -192,7 +223,7 @@ class SessionFields:
         self._none: object = (ABSENT,) * len(members) if len(members) > 1 else ABSENT
         self._fields = [_SessionField(members[name], inner) for name, _, inner in map(_parted, fields)]
 
-    def of(self, envelope: Envelope) -> str:
+    def of(self, envelope: Members) -> str:
         """Return the string; "" where there is none."""
         # Most bodies have none of them.
         if self._members(envelope) == self._none:
@@ -217,7 +248,7 @@ class _SessionField:
         # Of the member nothing is built but the string in it.
         self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(value)
 
-    def of(self, envelope: Envelope) -> str:
+    def of(self, envelope: Members) -> str:
         raw = getattr(envelope, self._member)
         if raw is ABSENT or isinstance(raw, msgspec.UnsetType):
             return ""
@@ -235,15 +266,20 @@ class _SessionField:
         return value if len(value) <= MAX_SESSION_CHARS else xxh3_128_hexdigest(value.encode())
 
 
+@lru_cache(1024)
+def plain_path(path: str) -> str:
+    """Return a path without its query; raises where nothing is cached."""
+    path = path.partition("?")[0].rstrip("/")
+    if path.endswith(_NOT_CACHED):
+        raise UnreadableError(Unreadable.NO_PROMPT)
+    return path
+
+
 def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> str | None:
     """Return the key of the prompt, None without one; `open_key` is of the value that a cut goes through.
 
-    Raises where several could be meant, and for a path at which nothing is cached.
+    `path` is `plain_path`'s. Raises where several could be meant.
     """
-    if path:
-        path = path.partition("?")[0].rstrip("/")
-        if path.endswith(_NOT_CACHED):
-            raise UnreadableError(Unreadable.NO_PROMPT)
     if open_key is None and _others_of(envelope) == _NO_OTHERS:
         return None if is_null(envelope.messages) else "messages"
     present = [
@@ -270,7 +306,12 @@ def _is_prompt(envelope: Envelope, key: str, raw: msgspec.Raw, open_key: str | N
     return key != "prompt" or not is_reference(envelope, open_key)
 
 
-def leads_of(envelope: Envelope) -> list[tuple[str, msgspec.Raw]]:
+def is_plain(envelope: Members) -> bool:
+    """Whether there is neither a lead nor an adapter nor a key apart: as most chats are."""
+    return _apart_of(envelope) == _NONE_APART
+
+
+def leads_of(envelope: Members) -> list[tuple[str, msgspec.Raw]]:
     """Return what leads and is no null, by name, in the order in which it counts."""
     values = _leads_of(envelope)
     if values == _NO_LEADS:
@@ -280,18 +321,18 @@ def leads_of(envelope: Envelope) -> list[tuple[str, msgspec.Raw]]:
     ]
 
 
-def is_reference(envelope: Envelope, open_key: str | None = None) -> bool:
+def is_reference(envelope: Members, open_key: str | None = None) -> bool:
     """Whether `prompt` is an object next to another prompt: the Responses API's stored template."""
     view = memoryview(envelope.prompt)
     return bool(view) and view[0] == OBJECT and (open_key == "input" or not is_null(envelope.input))
 
 
-def body_model_of(envelope: Envelope) -> str | None:
+def body_model_of(envelope: Members) -> str | None:
     """Return the model that the body names; None: it names none."""
     return _string(envelope.model)
 
 
-def salt_of(envelope: Envelope) -> str:
+def salt_of(envelope: Members) -> str:
     """Return vLLM's `cache_salt` and SGLang's `extra_key`, which keep equal prompts apart."""
     salt = _string(envelope.cache_salt) or ""
     return (
@@ -309,7 +350,7 @@ def _string(counted: Counted | msgspec.UnsetType) -> str | None:
     return counted.value
 
 
-def adapter_of(envelope: Envelope) -> str:
+def adapter_of(envelope: Members) -> str:
     """Return the LoRA adapter that a field of its own names: SGLang, TGI, Triton, llama.cpp."""
     values = _adapters_of(envelope)
     if values != _NO_ADAPTERS:

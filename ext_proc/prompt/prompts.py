@@ -31,6 +31,8 @@ from ext_proc.prompt.text import (
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ext_proc.prompt.text import Pieces, RawJson
 
 _FIRST_ELEMENT: Final = re.compile(rb"\[[ \t\r\n]*+(.)", re.DOTALL)
@@ -54,6 +56,12 @@ class Message(msgspec.Struct, gc=False):
     tool_call_id: msgspec.Raw = ABSENT
 
 
+class RoledMessage(Message):
+    """The same, where a role is required."""
+
+    role: msgspec.Raw
+
+
 _MESSAGES: Final = msgspec.json.Decoder(list[Message])
 _MESSAGE: Final = msgspec.json.Decoder(Message)
 
@@ -74,10 +82,15 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
 
     An item without a role (Responses has such) counts as a block.
     """
+    return add_decoded(pieces, _MESSAGES.decode(raw), raw)
+
+
+def add_decoded(pieces: Pieces, messages: Sequence[Message], raw: RawJson = b"[]") -> bool:
+    """Do the same; `raw` is the list as it is spelled, where a role may be missing."""
     elements: list[msgspec.Raw] | None = None
     spent = 0
     absent, start_of = ABSENT, _MESSAGE_STARTS.get
-    for number, message in enumerate(_MESSAGES.decode(raw)):
+    for number, message in enumerate(messages):
         if len(pieces) + spent >= MAX_PIECES:
             return False
         spent += 1

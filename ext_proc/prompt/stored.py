@@ -17,7 +17,7 @@ from ext_proc.prompt.unreadable import UnreadableError
 from fleet.names import STORED_COLLECTIONS
 
 if TYPE_CHECKING:
-    from ext_proc.prompt.envelope import Envelope
+    from ext_proc.prompt.envelope import Members
 
 MAX_NAME_BYTES: Final = 256
 MOST_NAMES: Final = 8
@@ -48,7 +48,7 @@ def name_in_path(path: str) -> str:
     return match.group(1)[:MAX_NAME_BYTES] if match is not None else ""
 
 
-def names_in_body(envelope: Envelope) -> list[str]:
+def names_in_body(envelope: Members) -> list[str]:
     """Return the response and the conversation that a request continues."""
     names: list[str] = []
     values = _values_of(envelope)

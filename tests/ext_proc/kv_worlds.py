@@ -148,7 +148,7 @@ def located(
     lookup: KvLookup, pool: str, model: str, body: bytes, *, complete: bool = True, adapter: str = ""
 ) -> KvPrompt | None:
     """What a lookup makes of a body, for an adapter."""
-    parsed = BodyReader().read(body, complete=complete)
+    parsed = BodyReader(one_pass=False).read(body, complete=complete)
     if not isinstance(parsed.prompt, Prompt):
         return None
     return lookup.locate(pool, model, parsed.prompt._replace(adapter=adapter), parsed.envelope)
