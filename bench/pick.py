@@ -247,7 +247,8 @@ def targets_of(runs: Sequence[dict[str, Any]]) -> Iterator[Target]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the bench's options."""
     parser.add_argument("--endpoints", type=_numbers, default=(10, 100, 1000), help="default 10,100,1000")
-    parser.add_argument("--blocks", type=_numbers, default=(32, 512), help="of a prompt (default 32,512)")
+    length = "length of a prompt in block_bytes; default: 32,512"
+    parser.add_argument("--blocks", type=_numbers, default=(32, 512), help=length)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 

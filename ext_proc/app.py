@@ -16,6 +16,7 @@ from ext_proc.grpcio import GrpcioService
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
+from ext_proc.prompt.blocks import blocks_within
 from ext_proc.server import (
     HEALTH_NAMES,
     LAST_SECONDS,
@@ -213,7 +214,7 @@ class ExtProcServer:
             lambda: director.settings.ext_proc.pick.block_bytes,
             director.take_remote,
             metrics,
-            prompt_blocks=lambda: director.settings.limits.prompt_blocks,
+            prompt_blocks=lambda: blocks_within(director.settings.limits.prompt_blocks),
             clock=clock,
         )
         director.warmth.on_added = shared.publish

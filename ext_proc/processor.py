@@ -31,6 +31,7 @@ from ext_proc.decisions import PickDecisions
 from ext_proc.idempotency.guard import DUPLICATE
 from ext_proc.model_choice import ModelChoice
 from ext_proc.pick.result import Decision, PickResult, Reason
+from ext_proc.prompt.blocks import runs_of
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
 from ext_proc.protocol.answer import AnswerHead
@@ -309,7 +310,8 @@ class RequestStream:
         """Add what a recording keeps of a prompt; a fault of it costs the recording only."""
         try:
             block_bytes = self._processor.settings.ext_proc.pick.block_bytes
-            prompt = recorded_prompt.encode(picked.text_bytes, picked.blocks, block_bytes)
+            runs = runs_of(picked.blocks, recorded_prompt.run_blocks(block_bytes))
+            prompt = recorded_prompt.encode(picked.text_bytes, runs)
         except Exception as error:  # noqa: BLE001 - a fault of ours may not cost the pick
             self._processor.faults.note(error)
             return metadata

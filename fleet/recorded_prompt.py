@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
 RUN_BYTES: Final = 2048
 MOST_RUNS: Final = 4096
@@ -22,15 +22,13 @@ _MOST_CHARS: Final = 20 + MOST_RUNS * 8 * 4 // 3
 
 
 def run_blocks(block_bytes: int) -> int:
-    """Return how many blocks of the prefix index make a run."""
+    """Return how many of the prefix index's shortest blocks make a run."""
     return max(1, RUN_BYTES // block_bytes)
 
 
-def encode(text_bytes: int, blocks: Sequence[int], block_bytes: int) -> str:
-    """Return a prompt of chained block hashes as text."""
-    step = run_blocks(block_bytes)
-    runs = np.array(blocks[step - 1 :: step][:MOST_RUNS], "<u8")
-    return f"{text_bytes}:{b64encode(runs.tobytes()).decode()}"
+def encode(text_bytes: int, runs: NDArray[np.uint64]) -> str:
+    """Return a prompt by its length and the chained hashes of its runs as text."""
+    return f"{text_bytes}:{b64encode(runs[:MOST_RUNS].astype('<u8').tobytes()).decode()}"
 
 
 def decode(text: str) -> tuple[int, list[int]]:

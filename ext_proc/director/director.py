@@ -25,6 +25,7 @@ from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
 from ext_proc.prefix.leading import leading_mark
 from ext_proc.prefix.warmth import Warmth
+from ext_proc.prompt.blocks import blocks_within, units
 from ext_proc.prompt.outgrown import behind
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.stored import name_in_path
@@ -366,10 +367,11 @@ class Director:
             return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
         position = pool.shape.position
-        local, ranks = self.warmth.index.matched(blocks), pool.shape.ranks
-        for address, warm in self._kv.merged(kv, local, len(blocks), ranks).items():
+        local = {address: units(count) for address, count in self.warmth.index.matched(blocks).items()}
+        merged = self._kv.merged(kv, local, units(len(blocks)), pool.shape.ranks)
+        for address, warm in merged.items():
             if (row := position.get(address)) is not None:
-                matched[row] = min(warm, len(blocks))
+                matched[row] = min(blocks_within(warm), len(blocks))
         return matched
 
     def book(self, decision: Decision) -> SentRequest | None:
@@ -381,7 +383,7 @@ class Director:
         total, seconds, expected = pool.book(decision)
         self.traffic.picked(first, seconds)
         matched = request.matched.item(pool.shape.position[first])
-        self._accuracy.picked(request.pool, request.text_bytes, matched * self._block_bytes)
+        self._accuracy.picked(request.pool, request.text_bytes, units(matched) * self._block_bytes)
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
             look_back = LOOK_BACK * request.matched.size

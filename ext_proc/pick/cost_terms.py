@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ext_proc.pick.backlog import power_of_two
+from ext_proc.prompt.blocks import ends_in_bytes
 from fleet.columns import fill_unknown, unknown_as_zero
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def spare(context: TickContext) -> CostTerm:
     and their cold seconds. So a long prompt joins a queue, and the last free endpoint stays free for short
     ones.
     """
-    size, block_bytes = len(context.candidates.addresses), context.settings.block_bytes
+    size, ends = len(context.candidates.addresses), ends_in_bytes(context.settings.block_bytes)
     if size < 2:
         return CostTerm()
     shorter = context.backlog.shorter()
@@ -75,7 +76,7 @@ def spare(context: TickContext) -> CostTerm:
         others = queue.copy()
         others[first] = np.inf
         shortest, second = queue.item(first), others.item(others.argmin())
-        cold_bytes = request.text_bytes - block_bytes * forecast.matched.item(first)
+        cold_bytes = request.text_bytes - ends.item(forecast.matched.item(first))
         requests, work = shorter[power_of_two(cold_bytes)]
         if second <= shortest or not work:
             return None
@@ -98,7 +99,7 @@ def memory(context: TickContext) -> CostTerm:
     An engine admits a prompt when it has room for all of it, so a long one may wait for answers to end. An
     unknown capacity counts as endless.
     """
-    cost, block_bytes = context.settings.cost, context.settings.block_bytes
+    cost, ends = context.settings.cost, ends_in_bytes(context.settings.block_bytes)
     used = fill_unknown(context.candidates.signal("memory_used_ratio"), 0.0)
     capacity = context.candidates.signal("kv_capacity_tokens") * cost.bytes_per_token
     share_per_byte = np.nan_to_num(1.0 / np.where(capacity > 0, capacity, np.inf))
@@ -109,14 +110,13 @@ def memory(context: TickContext) -> CostTerm:
     none, whole, at_whole = np.zeros(()), np.ones(()), np.array(cost.memory_pressure_seconds)
     if not most_per_byte:
         return CostTerm(np.clip((used - start) * slope, none, whole) * at_whole)
-    in_use, per_byte, per_block = (used - start) * slope, share_per_byte * slope, share_per_byte * -slope
-    per_block *= block_bytes
+    in_use, per_byte = (used - start) * slope, share_per_byte * slope
 
     def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
         if most_used + request.text_bytes * most_per_byte <= start:
             return None
-        beyond = forecast.matched * per_block
-        beyond += per_byte * np.array(float(request.text_bytes))
+        beyond = np.array(float(request.text_bytes)) - ends[forecast.matched]
+        beyond *= per_byte
         beyond += in_use
         # np.clip takes twice as long for few numbers.
         np.minimum(np.maximum(beyond, none, out=beyond), whole, out=beyond)
@@ -253,7 +253,7 @@ class Costs:
             if term.by_prompt is not None:
                 weight = None if entry.weight == 1.0 else np.array(entry.weight)
                 self._by_prompt.append((weight, term.by_prompt))
-        self._load = np.array(load)
+        self._load = None if load == 1.0 else np.array(load)
         self._first_token = None if first_token == 1.0 else np.array(first_token)
 
     def of(self, request: PickRequest, forecast: Forecast) -> NDArray[np.float64]:
@@ -262,7 +262,7 @@ class Costs:
         if self._first_token is not None:
             cost *= self._first_token
         cost += self.fixed
-        cost += forecast.load * self._load
+        cost += forecast.load if self._load is None else forecast.load * self._load
         for weight, by_prompt in self._by_prompt:
             seconds = by_prompt(request, forecast)
             if seconds is None:

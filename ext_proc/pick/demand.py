@@ -96,12 +96,15 @@ def prices(
 
 
 def priced_bytes(
-    prices: NDArray[np.float64], price: float, block_bytes: int, text_bytes: int
+    prices: NDArray[np.float64], price: float, ends: NDArray[np.float64], text_bytes: int
 ) -> NDArray[np.float64]:
-    """Return by number of leading blocks held, from none to all, the rest of the text in priced bytes."""
-    left = np.zeros(prices.size + 1)
-    np.add.accumulate(prices, out=left[1:])
-    whole = block_bytes * left.item(-1) + price * (text_bytes - prices.size * block_bytes)
-    left *= np.array(-float(block_bytes))
-    left += np.array(whole)
+    """Return by number of leading blocks held, from none to all, the rest of the text in priced bytes.
+
+    `ends` are the bytes of leading blocks, by their number.
+    """
+    count = prices.size
+    left = np.zeros(count + 1)
+    np.add.accumulate(prices * (ends[1 : count + 1] - ends[:count]), out=left[1:])
+    whole = left.item(-1) + price * (text_bytes - ends.item(count))
+    np.subtract(np.array(whole), left, out=left)
     return left

@@ -35,6 +35,7 @@ import numpy as np
 from ext_proc.pick.demand import priced_bytes, prices
 from ext_proc.pick.first_token import ARRIVES_AT, Expected, deviation
 from ext_proc.pick.request import WINDOW_SECONDS
+from ext_proc.prompt.blocks import ends_in_bytes
 from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Forecaster:
         # As arrays without an axis, numbers take half the time of Python's in operations over columns.
         self._text_bytes, self._now, self._each = np.zeros(()), np.zeros(()), np.zeros(())
         self._block_bytes = context.settings.block_bytes
-        self._bytes_of_block = np.array(float(self._block_bytes))
+        self._ends = ends_in_bytes(self._block_bytes)
         self._cold_price = cost.cold_price
         self._delayed_per_second = backlog.delayed_per_second
         self._in_flight_seconds = np.array(cost.in_flight_seconds)
@@ -104,10 +105,10 @@ class Forecaster:
 
     def of(self, request: PickRequest) -> Forecast:
         """Forecast one prompt."""
-        matched, text_bytes = request.matched[self._rows], self._text_bytes
+        matched = request.matched if self._whole else request.matched[self._rows]
+        text_bytes = self._text_bytes
         text_bytes[()] = request.text_bytes
-        warm_bytes = matched.astype(np.float64)
-        warm_bytes *= self._bytes_of_block
+        warm_bytes: NDArray[np.float64] = self._ends[matched]
         cold_bytes = text_bytes - warm_bytes
         # The mean context of the cold bytes is half of this.
         seconds_per_byte = warm_bytes
@@ -151,7 +152,8 @@ class Forecaster:
         """Seconds of prefill ahead; before the first pick, waiting requests count like `cold`."""
         backlog = self._backlog
         self._now[()] = now
-        ahead: NDArray[np.float64] = backlog.free_at[self._rows] - self._now
+        free_at = backlog.free_at if self._whole else backlog.free_at[self._rows]
+        ahead: NDArray[np.float64] = free_at - self._now
         if self._depth is None:
             return np.maximum(ahead, _NONE, out=ahead)
         if (mean := backlog.mean_cold_seconds) is not None:
@@ -161,7 +163,8 @@ class Forecaster:
 
     def load(self) -> NDArray[np.float64]:
         """Seconds that the requests in flight add."""
-        ours = self._backlog.in_flight[self._rows]
+        in_flight = self._backlog.in_flight
+        ours = in_flight if self._whole else in_flight[self._rows]
         if self._least_in_flight is not None:
             ours = np.maximum(ours, self._least_in_flight)
         load: NDArray[np.float64] = ours * self._in_flight_seconds
@@ -200,7 +203,7 @@ class Forecaster:
         if self._workers > 1.0:
             totals *= np.array(self._workers)
         each = prices(price, counts, totals, matched, self._shares)
-        left = priced_bytes(each, price, self._block_bytes, request.text_bytes)
+        left = priced_bytes(each, price, self._ends, request.text_bytes)
         priced: NDArray[np.float64] = left[matched]
         return priced
 

@@ -20,6 +20,7 @@ from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
 from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.rows import sources_of
+from ext_proc.prompt.blocks import units
 from ext_proc.prompt.length import LEAST_BYTES, least_tokens
 from fleet.columns import unknown_as_zero
 from fleet.ranks import address_of_rank
@@ -205,7 +206,7 @@ class PoolState:
         cold_bytes = work = length = float(request.text_bytes)
         seconds, expected, sent = decision.cold_seconds, decision.expected, None
         if (settings := self._settings) is not None:
-            warm_bytes = request.matched.item(row) * settings.block_bytes
+            warm_bytes = units(request.matched.item(row)) * settings.block_bytes
             self.caching.sent(row, warm_bytes, request.text_bytes, now)
             cold_bytes -= warm_bytes
             cost = settings.cost

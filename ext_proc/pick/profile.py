@@ -28,6 +28,7 @@ from ext_proc.pick.fallbacks import DOMAIN_DEPTH, MOST_TRIALS_IN_FLIGHT, Fallbac
 from ext_proc.pick.forecast import Forecaster
 from ext_proc.pick.pickers import PICKERS, ScoredCandidates
 from ext_proc.pick.result import Decision, PickResult, Reason
+from ext_proc.prompt.blocks import ends_in_bytes
 from fleet.ranks import address_of_rank
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SchedulerProfile:
         self._backlog = context.backlog
         self._quota = context.quota
         self._picker = PICKERS[settings.picker]
-        self._block_bytes = settings.block_bytes
+        self._ends = ends_in_bytes(settings.block_bytes)
         self._trial_interval_seconds = settings.trial_interval_seconds
         self._trials_share = _trials_share(context.candidates)
 
@@ -81,7 +82,7 @@ class SchedulerProfile:
             PickResult(
                 self.fallbacks.endpoints(order, request.leading_hash),
                 _reason(request, matched, pinned=pinned is not None),
-                matched / len(request.blocks) if matched else 0.0,
+                request.share_of(matched),
                 request.prefix,
                 expected.median,
                 prompt=request.prompt,
@@ -211,12 +212,12 @@ class SchedulerProfile:
         """Return the pick of an untrusted endpoint; its duration is unknown."""
         matched = request.matched.item(row)
         # Its own rate is as unreliable as its answers.
-        cold_bytes = request.text_bytes - matched * self._block_bytes
+        cold_bytes = request.text_bytes - self._ends.item(matched)
         return Decision(
             PickResult(
                 self.fallbacks.behind(address, order, request.leading_hash),
                 _reason(request, matched),
-                matched / len(request.blocks) if matched else 0.0,
+                request.share_of(matched),
                 request.prefix,
                 prompt=request.prompt,
                 request=request.request,

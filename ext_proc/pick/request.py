@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ext_proc.prompt.blocks import units
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -83,6 +85,10 @@ class PickRequest(msgspec.Struct, frozen=True):
     def prefix(self) -> str:
         """The leading hash, as metadata carries it: fixed length, whatever the prompt holds."""
         return f"{self.leading_hash & _HASH_MASK:016x}"
+
+    def share_of(self, matched: int) -> float:
+        """Return the share of the blocks' text that this number of leading ones has."""
+        return units(matched) / units(len(self.blocks)) if matched else 0.0
 
     def next_hash(self, matched: int) -> int:
         """Hash of the first block after `matched` leading ones: the next one to compute, and to keep."""

@@ -7,9 +7,11 @@ blocks, whatever the number of endpoints. `Recency` keeps each endpoint's order 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import sys
+from bisect import bisect_left, bisect_right
 from collections import deque
 from itertools import compress
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -95,7 +97,7 @@ class HolderSets:
 class _Endpoint:
     """One endpoint's blocks, and its bit in the holders' masks."""
 
-    __slots__ = ("alone", "bit", "limit", "recency", "slot")
+    __slots__ = ("alone", "bit", "limit", "recency", "slot", "units")
 
     def __init__(self, slot: int, alone: int, limit: int) -> None:
         self.slot = slot
@@ -103,23 +105,29 @@ class _Endpoint:
         self.alone = alone
         """The number of the set of this endpoint alone."""
         self.limit = limit
+        """In units."""
+        self.units = 0.0
+        """Of the blocks: exact as to what has come, and by their mean as to what was evicted."""
         self.recency = Recency()
 
 
 class PrefixIndex:
     """A bounded guess of each endpoint's KV cache, kept by chained block hashes.
 
-    Each endpoint drops its least recently used blocks when it is over its limit, down to 1 in 128 below it. A
+    Blocks may be of different lengths, by their place in a prompt; limits are in units of such lengths. Each
+    endpoint drops its least recently used blocks when it is over its limit, down to 1 in 128 below it. A
     prompt's blocks count as used from its tail to its head, and a prompt uses all blocks before its last one,
     so a tail goes before its head: an endpoint that holds a block holds all blocks before it. Hence the
     holders of a prompt's blocks only become fewer with depth, equal holders at two depths hold all between,
     and bisection finds every change.
     """
 
-    def __init__(self, blocks_per_endpoint: int) -> None:
-        if blocks_per_endpoint < 1:
-            raise ValueError(f"blocks_per_endpoint {blocks_per_endpoint}: allowed: 1 and above")
-        self._blocks_per_endpoint = blocks_per_endpoint
+    def __init__(self, units_per_endpoint: int, ends: Sequence[int] = range(sys.maxsize)) -> None:
+        """`ends` are the units of a prompt's leading blocks, by their number."""
+        if units_per_endpoint < 1:
+            raise ValueError(f"units_per_endpoint {units_per_endpoint}: allowed: 1 and above")
+        self._units_per_endpoint = units_per_endpoint
+        self._ends = ends
         self._table = BlockTable(first_slabs=8)
         """Block to the number of the set of its holders."""
         self._sets = HolderSets()
@@ -194,10 +202,13 @@ class PrefixIndex:
         if self._forgotten:
             self._sweep()
         endpoint = self._endpoint(address)
-        kept = blocks if len(blocks) <= endpoint.limit else blocks[: endpoint.limit]
+        fitting = self._fitting(len(blocks), endpoint.limit)
+        kept = blocks if len(blocks) == fitting else blocks[:fitting]
         if not kept:
             return 0
         new = self._add(kept, endpoint)
+        if new:
+            endpoint.units += self._ends[fitting] - self._ends[fitting - new]
         endpoint.recency.touch(kept, new)
         self._evict(endpoint)
         return new
@@ -208,13 +219,17 @@ class PrefixIndex:
         No longer prompt that begins with `blocks` may have been recorded there.
         """
         endpoint = self._endpoints.get(address)
-        if endpoint is not None and (chain := blocks[: endpoint.limit]) and kept < len(chain):
-            self._remove(endpoint.recency.cut(chain, kept), endpoint)
+        if endpoint is None:
+            return
+        chain = blocks[: self._fitting(len(blocks), endpoint.limit)]
+        if kept < len(chain):
+            gone = endpoint.recency.cut(chain, kept)
+            self._lose(gone, self._ends[kept + gone.size] - self._ends[kept], endpoint)
 
-    def resize(self, address: str, limit_blocks: int) -> None:
-        """Set how many blocks `address` can hold, at most the index's own limit, and evict down to it."""
+    def resize(self, address: str, limit_units: int) -> None:
+        """Set how many units `address` can hold, at most the index's own limit, and evict down to it."""
         endpoint = self._endpoint(address)
-        endpoint.limit = max(0, min(limit_blocks, self._blocks_per_endpoint))
+        endpoint.limit = max(0, min(limit_units, self._units_per_endpoint))
         self._evict(endpoint)
 
     def forget(self, address: str) -> None:
@@ -231,10 +246,14 @@ class PrefixIndex:
         endpoint = self._endpoints.get(address)
         return 0 if endpoint is None else endpoint.recency.size
 
-    def limit(self, address: str) -> int:
-        """Return how many blocks `address` can hold."""
+    def fitting(self, address: str, blocks: int) -> int:
+        """Return how many leading ones of a prompt's blocks `address` can hold."""
         endpoint = self._endpoints.get(address)
-        return self._blocks_per_endpoint if endpoint is None else endpoint.limit
+        return self._fitting(blocks, self._units_per_endpoint if endpoint is None else endpoint.limit)
+
+    def _fitting(self, blocks: int, limit: int) -> int:
+        ends = self._ends
+        return blocks if blocks < len(ends) and ends[blocks] <= limit else bisect_right(ends, limit) - 1
 
     def knows(self, address: str) -> bool:
         """Whether `address` was resized or recorded and not forgotten since."""
@@ -261,16 +280,25 @@ class PrefixIndex:
                 self._addresses.append(address)
             self.generation += 1
             endpoint = self._endpoints[address] = _Endpoint(
-                slot, self._sets.pin(1 << slot), self._blocks_per_endpoint
+                slot, self._sets.pin(1 << slot), self._units_per_endpoint
             )
         return endpoint
 
     def _evict(self, endpoint: _Endpoint) -> None:
-        beyond = endpoint.recency.size - endpoint.limit
+        # A block has a unit at least, whatever a broken peer names.
+        units, size = endpoint.units, endpoint.recency.size
+        if units < size:
+            units = endpoint.units = float(size)
+        beyond = units - endpoint.limit
         if beyond > 0:
             # Some more than must go, so that a full endpoint does not evict with every record.
             beyond += min(endpoint.limit >> _SLACK_SHIFT, _MOST_SLACK)
-            self._remove(endpoint.recency.drop_oldest(beyond), endpoint)
+            gone = endpoint.recency.drop_oldest(ceil(beyond * size / units))
+            self._lose(gone, gone.size * units / size, endpoint)
+
+    def _lose(self, hashes: NDArray[np.uint64], units: float, endpoint: _Endpoint) -> None:
+        endpoint.units = endpoint.units - units if endpoint.recency.size else 0.0
+        self._remove(hashes, endpoint)
 
     def _sweep(self) -> None:
         """Remove some blocks of those that are forgotten; an endpoint's bit is free when all are gone."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.prompt.blocks import blocks_within, units
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,9 +39,9 @@ def leading_mark(
     64 bits tell identity (model, salt, adapter, tenant) and first bytes apart, as the blocks' hashes do: they
     combine the last of these blocks, whose hash identifies all before it, and the bytes behind it.
     """
-    whole = min(len(blocks), leading_bytes // block_bytes)
+    whole = min(len(blocks), blocks_within(leading_bytes // block_bytes))
     mark = blocks[whole - 1] if whole else hash(identity)
-    return (mark ^ hash(text[whole * block_bytes : leading_bytes])) & _64_BITS or 1, whole
+    return (mark ^ hash(text[units(whole) * block_bytes : leading_bytes])) & _64_BITS or 1, whole
 
 
 class AgeingFilter:

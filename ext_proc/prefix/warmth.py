@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.prefix.index import PrefixIndex
 from ext_proc.prefix.leading import LeadingMap
 from ext_proc.prefix.popularity import Popularity
+from ext_proc.prompt.blocks import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, KeysView, Sequence
@@ -28,7 +29,7 @@ class Warmth:
 
     def __init__(
         self,
-        blocks_per_endpoint: int,
+        units_per_endpoint: int,
         *,
         grace_seconds: float = 60.0,
         popularity_seconds: float = 30.0,
@@ -36,7 +37,7 @@ class Warmth:
     ) -> None:
         """`on_added` gets an endpoint and a whole prompt when some of its blocks are new there."""
         self.on_added = on_added
-        self.index = PrefixIndex(blocks_per_endpoint)
+        self.index = PrefixIndex(units_per_endpoint, ENDS.tolist())
         self.leading = LeadingMap()
         self.popularity = Popularity(popularity_seconds)
         self._grace_seconds = grace_seconds
@@ -52,7 +53,7 @@ class Warmth:
         added = self.index.record(address, blocks)
         if added and self.on_added is not None:
             self.on_added(address, list(blocks))
-        return min(len(blocks), self.index.limit(address)) - added
+        return self.index.fitting(address, len(blocks)) - added
 
     def add_remote(self, address: str, blocks: Sequence[int]) -> int | None:
         """Note that another worker sent a prompt to `address`; return as `record` does.
@@ -62,7 +63,7 @@ class Warmth:
         if not self.index.knows(address):
             return None
         added = self.index.record(address, blocks)
-        return min(len(blocks), self.index.limit(address)) - added
+        return self.index.fitting(address, len(blocks)) - added
 
     def take_back(self, address: str, blocks: Sequence[int], kept: int, mark: int = 0) -> None:
         """Note that `address` did not compute a prompt: it holds no more than the `kept` leading blocks.

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-VERSION: Final = 1
+VERSION: Final = 2
 HASH_BYTES: Final = 8
 MAX_BATCH_BLOCKS: Final = 4096
 """Limit of a written batch, unless one prompt has more. Each entry has a block, so it limits entries too."""

@@ -96,7 +96,7 @@ async def test_the_own_index_forgets_what_events_say_is_gone() -> None:
     assert router.pools.follow()
     router.warmth.index.resize(A, 5)
     router.pools._index_limits[A] = 5
-    blocks = list(range(1, 1000))
+    blocks = list(range(1, 200))
     router.warmth.record(A, blocks)
     router.warmth.record(B, blocks)
     assert router.warmth.index.block_count(A) == 5

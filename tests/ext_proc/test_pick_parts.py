@@ -33,6 +33,7 @@ from ext_proc.pick.forecast import Forecast
 from ext_proc.pick.pickers import ScoredCandidates, smallest
 from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
+from ext_proc.prompt.blocks import ends_in_bytes
 from fleet.endpoint import Endpoint, Locality, Pool
 from fleet.settings.picks import (
     CostSettings,
@@ -418,7 +419,7 @@ def test_fair_shares_follow_the_weights() -> None:
 
 
 def test_priced_bytes_are_those_of_the_blocks_that_are_not_held() -> None:
-    left = priced_bytes(np.array([0.5, 1.0, 3.0]), 3.0, 100, 350)
+    left = priced_bytes(np.array([0.5, 1.0, 3.0]), 3.0, ends_in_bytes(100), 350)
     assert left.tolist() == [50 + 100 + 300 + 150, 100 + 300 + 150, 300 + 150, 150]
 
 

@@ -128,6 +128,32 @@ def test_eviction_leaves_an_endpoint_nearly_full(limit: int) -> None:
     assert index.block_count(A) >= limit - limit // 128
 
 
+def test_blocks_count_by_their_length() -> None:
+    index = PrefixIndex(100, [0, 1, 2, 12, 22, 32, 92, 152])
+    index.record(A, [1, 2, 3, 4, 5, 6, 7])
+    assert index.matched([1, 2, 3, 4, 5, 6, 7]) == {A: 6}, "what fits"
+    index.record(A, [11, 12])
+    assert index.block_count(A) == 8, "94 units"
+    index.record(A, [11, 12, 13])
+    assert index.matched([11, 12, 13]) == {A: 3}
+    assert index.matched([1, 2, 3, 4, 5, 6]) == {A: 5}, "the tail was used first"
+
+
+def test_a_prompt_longer_than_any_of_ours_is_cut() -> None:
+    index = PrefixIndex(100, [0, 1, 2, 4])
+    index.record(A, [1, 2, 3, 4, 5])
+    index.take_back(A, [1, 2, 3, 4, 5], 2)
+    assert index.matched([1, 2, 3, 4, 5]) == {A: 2}
+
+
+def test_what_is_taken_back_leaves_its_room() -> None:
+    index = PrefixIndex(100, [0, 1, 2, 12, 22, 32, 92])
+    index.record(A, [1, 2, 3, 4, 5, 6])
+    index.take_back(A, [1, 2, 3, 4, 5, 6], 2)
+    index.record(A, [11, 12, 13, 14, 15, 16])
+    assert index.block_count(A) == 8
+
+
 def test_resize_goes_before_the_first_record() -> None:
     index = PrefixIndex(10)
     index.resize(A, 1)
@@ -183,7 +209,7 @@ def test_any_number_of_holders_is_named(count: int) -> None:
 
 
 def test_an_index_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="blocks_per_endpoint 0"):
+    with pytest.raises(ValueError, match="units_per_endpoint 0"):
         PrefixIndex(0)
 
 

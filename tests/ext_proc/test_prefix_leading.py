@@ -79,7 +79,7 @@ def test_forgotten_endpoint_has_no_parts_after_its_return() -> None:
 
 
 def mark_of(text: bytes, identity: bytes = b"m", block_bytes: int = 16, leading_bytes: int = 64) -> int:
-    blocks = block_hashes(text, identity=identity, block_bytes=block_bytes, max_blocks=100)
+    blocks = block_hashes(text, identity=identity, block_bytes=block_bytes, max_blocks=1000)
     return leading_mark(text, identity, blocks, block_bytes, leading_bytes)[0]
 
 
@@ -96,6 +96,14 @@ def test_marks_are_equal_where_leading_parts_are(block_bytes: int) -> None:
     }
     assert len({mark for mark, _ in pairs}) == len({part for _, part in pairs}) == len(pairs) >= 4
     assert 0 not in {mark for mark, _ in pairs}
+
+
+@pytest.mark.parametrize(("at", "differs"), [(0, True), (1023, True), (1999, True), (2000, False)])
+def test_marks_of_long_leading_parts_end_with_them(at: int, differs: bool) -> None:
+    text = bytes(range(250)) * 12
+    changed = text[:at] + b"?" + text[at + 1 :]
+    marks = {mark_of(each, leading_bytes=2000) for each in (text, changed)}
+    assert len(marks) == 1 + differs
 
 
 def test_part_in_use_is_recorded_at_once() -> None:

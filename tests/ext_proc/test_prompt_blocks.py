@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.blocks import block_hashes, blocks_within, identity_of, runs_of, units
 
 ME = identity_of("m", "")
 
@@ -68,6 +70,43 @@ def test_moving_a_letter_from_model_to_salt_is_another_identity() -> None:
 
 def test_a_lone_surrogate_has_an_identity() -> None:
     assert identity_of("\ud835", "\udc00") != identity_of("\ud835\udc00", "")
+
+
+def test_blocks_cover_all_but_a_thirtysecond() -> None:
+    for length in range(65_537):
+        blocks = blocks_within(length)
+        assert units(blocks) <= length < units(blocks + 1)
+        assert length - units(blocks) <= length // 32
+        assert length > 64 or units(blocks) == length
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 127, 130, 255, 1000, 4095, 65_536, 70_000])
+def test_a_longer_prompt_keeps_the_blocks_of_a_shorter_one(size: int) -> None:
+    text = bytes(random.Random(size).randbytes(70_000))
+    longest = hashes(text, block_bytes=1, max_blocks=65_536)
+    shorter = hashes(text[:size], block_bytes=1, max_blocks=65_536)
+    assert len(shorter) == blocks_within(min(size, 65_536))
+    assert shorter == longest[: len(shorter)]
+    assert len(set(longest)) == len(longest) == 384
+
+
+def test_one_byte_changes_the_blocks_from_it_on() -> None:
+    text = bytes(1000)
+    for at in (0, 63, 64, 65, 127, 128, 500):
+        changed = text[:at] + b"x" + text[at + 1 :]
+        one, other = (hashes(each, block_bytes=1, max_blocks=1000) for each in (text, changed))
+        pairs = zip(one, other, strict=True)
+        assert [mine == theirs for mine, theirs in pairs].count(True) == blocks_within(at)
+
+
+def test_runs_inside_a_long_block_differ() -> None:
+    text = bytes(random.Random(1).randbytes(3000))
+    blocks = hashes(text, block_bytes=1, max_blocks=3000)
+    runs = runs_of(blocks, 8).tolist()
+    assert len(runs) == len(set(runs)) == units(len(blocks)) // 8
+    assert runs[7] == blocks[63], "64 units"
+    assert runs_of(blocks[:100], 8).tolist() == runs[: units(100) // 8]
+    assert runs_of([], 8).size == 0
 
 
 def test_a_block_of_no_bytes_is_refused() -> None:

@@ -48,14 +48,14 @@ def test_shared_beginning_is_written_once() -> None:
         b"\xc1",
         b"not a batch at all",
         msgspec.msgpack.encode({"version": 1}),
-        msgspec.msgpack.encode([2, 256, ["a:1"], []]),
-        msgspec.msgpack.encode([1, 512, ["a:1"], []]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, b"1234567"]]]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[1, 0, 0, b"12345678"]]]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 1, b""]]]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 5, 1, b""]]]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, -1, 0, b""]]]),
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, "text"]]]),
+        msgspec.msgpack.encode([3, 256, ["a:1"], []]),
+        msgspec.msgpack.encode([2, 512, ["a:1"], []]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, 0, 0, b"1234567"]]]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[1, 0, 0, b"12345678"]]]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, 0, 1, b""]]]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, 5, 1, b""]]]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, -1, 0, b""]]]),
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, 0, 0, "text"]]]),
     ],
 )
 def test_foreign_batch_is_refused(data: bytes) -> None:
@@ -71,7 +71,7 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
 
 def test_small_entry_cannot_grow_huge() -> None:
     many = [[0, 0, 0, bytes(8 * 1000)], *([0, 0, 1000, b""] for _ in range(1000))]
-    found = list(decode(msgspec.msgpack.encode([1, 256, ["a:1"], many]), 256, 2000))
+    found = list(decode(msgspec.msgpack.encode([2, 256, ["a:1"], many]), 256, 2000))
     assert sum(len(addition.blocks) for addition in found) <= MAX_BATCH_BLOCKS + 2000
 
 
@@ -80,7 +80,7 @@ def test_small_entry_cannot_grow_huge() -> None:
 )
 def test_oversized_batch_is_refused_before_reading(entries: list[list[object]]) -> None:
     """All of it would hold whoever reads it up, for next to nothing or for nothing."""
-    found = decode(msgspec.msgpack.encode([1, 256, ["a:1"], entries]), 256, MOST)
+    found = decode(msgspec.msgpack.encode([2, 256, ["a:1"], entries]), 256, MOST)
     with pytest.raises(BatchError):
         next(found)
 
@@ -94,7 +94,7 @@ def test_prompt_is_read_up_to_local_limit(written: list[Addition], longest: int)
 def test_batch_is_read_lazily() -> None:
     """Whoever reads it can pause between two: what is wrong behind is not looked at before."""
     found = decode(
-        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, bytes(8)], [9, 0, 0, b""]]]), 256, MOST
+        msgspec.msgpack.encode([2, 256, ["a:1"], [[0, 0, 0, bytes(8)], [9, 0, 0, b""]]]), 256, MOST
     )
     assert next(found) == Addition("a:1", [0])
     with pytest.raises(BatchError):

@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from xxhash import xxh3_64_intdigest
 
-from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.blocks import block_hashes, identity_of, runs_of
 from fleet.names import METADATA_BLOCKS
-from fleet.recorded_prompt import encode
+from fleet.recorded_prompt import encode, run_blocks
 from fleet.settings import parse_settings
 from warmroute.replay.trace import read_trace
 from xds_server.access_log.finished import Finished
@@ -63,7 +63,8 @@ def settings_for(directory: Path | str, **recording: Any) -> Settings:
 
 def prompted(text: bytes, **fields: Any) -> Finished:
     blocks = block_hashes(text, identity=IDENTITY, block_bytes=256, max_blocks=2048)
-    return replace(REQUEST, metadata={METADATA_BLOCKS: encode(len(text), blocks, 256)}, **fields)
+    metadata = {METADATA_BLOCKS: encode(len(text), runs_of(blocks, run_blocks(256)))}
+    return replace(REQUEST, metadata=metadata, **fields)
 
 
 class Recording:
