@@ -92,7 +92,7 @@ class ExternalProcessor:
         self.clock = clock
         self.metrics = Metrics.on(registry)
         self.faults = Faults(self.metrics.faults, clock)
-        self.spans = PickSpans(tracer, draw, director.sampling_floor)
+        self.spans = PickSpans(tracer, draw, director)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
         self.picker_protocol = EndpointPickerProtocol(director, draw)
         self.buffered = BufferedBytes(settings.limits.held_body_bytes)
@@ -200,7 +200,8 @@ class RequestStream:
 
         Never raises for a fault of ours.
         """
-        self._processor.settle()
+        if self._processor.pending is not None:
+            self._processor.settle()
         event = self._receive(message)
         if isinstance(event, list):
             if self._exchange.state is State.OBSERVING:
@@ -244,15 +245,17 @@ class RequestStream:
     def close(self) -> None:
         """End the request: it is no longer in flight; never raises for a fault of ours."""
         processor = self._processor
-        processor.settle()
+        if processor.pending is not None:
+            processor.settle()
         processor.streams -= 1
-        with processor.faults:
-            self._exchange.close()
         token, self._token = self._token, None
-        if token is not None:
-            with processor.faults:
-                processor.director.finished(token)
         claim, self._claim = self._claim, None
+        try:
+            if token is not None:
+                processor.director.finished(token)
+            self._exchange.close()
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
+            processor.faults.note(error)
         if claim is not None:
             with processor.faults:
                 processor.keys.end(claim)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from ext_proc.pick.result import Decision
+    from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings.telemetry import TelemetrySettings
 
 _ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
@@ -34,11 +35,11 @@ _ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
 class PickSpans:
     """Decides which requests are sampled, and makes the spans."""
 
-    def __init__(self, tracer: Tracer, draw: Callable[[], float], floor: Callable[[], float]) -> None:
-        """`draw` is uniform in [0, 1); `floor` is the least share to sample now, 0 to 1."""
+    def __init__(self, tracer: Tracer, draw: Callable[[], float], source: ViewSource) -> None:
+        """`draw` is uniform in [0, 1); the views of `source` have the least share to sample now."""
         self._tracer = tracer
         self._draw = draw
-        self._floor = floor
+        self._source = source
 
     def begin(self, client_traceparent: str, settings: TelemetrySettings) -> Span | None:
         """Begin the span of a request whose client sent this traceparent; None: it is not sampled."""
@@ -46,7 +47,7 @@ class PickSpans:
         continues = client is not None and client.trace_flags.sampled
         ratio = settings.client_sample_ratio if continues else settings.pick_sample_ratio
         draw = self._draw()
-        if draw >= ratio and draw >= self._floor():
+        if draw >= ratio and ((view := self._source.view) is None or draw >= view.sampling_ratio_floor):
             return None
         span = self._start(client, continues=continues)
         return span if span.is_recording() else None

@@ -101,7 +101,8 @@ class FleetStore:
     """
 
     def __init__(self) -> None:
-        self._view: FleetView | None = None
+        self.view: FleetView | None = None
+        """The newest view; None until the first full sync. Only `publish` sets it."""
         self._changed = asyncio.Event()
         self._traffic: dict[str, dict[str, Traffic]] = {}
         self._in_flight: dict[str, int] = {}
@@ -113,27 +114,22 @@ class FleetStore:
         self._on_missed: list[Callable[[Missed], None]] = []
         self._on_placed: list[Callable[[Placement], None]] = []
 
-    @property
-    def view(self) -> FleetView | None:
-        """The newest view; None until the first full sync."""
-        return self._view
-
     def publish(self, view: FleetView) -> None:
         """Swap the view and wake every task in `changed`."""
-        if self._view is None or view.membership is not self._view.membership:
+        if self.view is None or view.membership is not self.view.membership:
             members = view.membership.by_address
             for sums in (self._prefill, *self._prefill_by.values()):
                 for address in sums.keys() - members.keys():
                     del sums[address]
-        self._view = view
+        self.view = view
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def changed(self, than: FleetView | None = None) -> FleetView:
         """Return the newest view once it is not `than`."""
-        while self._view is None or self._view is than:
+        while self.view is None or self.view is than:
             await self._changed.wait()
-        return self._view
+        return self.view
 
     def on_missed(self, listener: Callable[[Missed], None]) -> None:
         """Call `listener` with each missed request from now on; it must not raise."""

@@ -152,11 +152,6 @@ class Director:
         """The newest view of the fleet; None until the first full sync."""
         return self._source.view
 
-    def sampling_floor(self) -> float:
-        """Return the smallest share of requests to trace now, by the fleet's view."""
-        view = self.view
-        return 0.0 if view is None else view.sampling_ratio_floor
-
     def started(self, address: str, sent: SentRequest | None = None) -> Token:
         """Count a request in flight to an endpoint or rank; `sent` is what `book` returned for it."""
         token = self.traffic.started(address, sent)

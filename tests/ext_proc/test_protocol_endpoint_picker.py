@@ -101,7 +101,7 @@ def test_nobody_allowed_is_there(mode: str, allowed: list[str]) -> None:
 def test_without_a_hint_nothing_is_ever_refused(mode: str) -> None:
     """Not even where no fleet is known: whoever runs Envoy decides by weights."""
     stage = Stage()
-    stage.world.store._view = None
+    stage.world.store.view = None
     seen = play(stage, chat("hi"), mode)
     assert seen.refusal is None
     assert seen.destination is None
@@ -125,7 +125,7 @@ def test_whoever_must_be_told_somebody_gets_503_where_nobody_is() -> None:
     stage.world.store.publish(FleetView())
     seen = play(stage, b"no JSON")
     assert seen.refusal is not None
-    stage.world.store._view = None
+    stage.world.store.view = None
     assert play(stage, b"no JSON").refusal is not None
 
 
