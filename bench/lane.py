@@ -8,9 +8,9 @@ again, each time with another end. Latencies are wrk's, which counts a slow answ
 that its connection could have sent in the meantime.
 
 The sides: `alone` is Envoy with a static configuration, `bare` a grpc.aio server that answers a constant,
-`bare_lane` the same constant on the lane, `grpcio` and `lane` ext_proc on either transport. The output ends
-with a far target, which does not count for the exit status: a fifth of the bare server's CPU. It shows what
-is left to gain.
+`bare_lane` the same constant on the lane, `grpcio` and `lane` ext_proc on either transport, `at_once` the
+lane without work behind its replies. The output ends with a far target, which does not count for the exit
+status: a fifth of the bare server's CPU. It shows what is left to gain.
 
 Three more runs have a flag each: `--long`, `--streams` and `--idle`. wrk (Debian's package `wrk`) is needed
 by all but the last two.
@@ -28,6 +28,7 @@ from bench import lane_long
 from bench.handshake import cpu_seconds
 from bench.lane_site import (
     ALONE,
+    AT_ONCE,
     BARE,
     BARE_LANE,
     FAILURES,
@@ -59,7 +60,7 @@ MOST_OF_BARE_ADDED: Final = 0.5
 """What the service adds to the p50 of one connection at 4 KB, divided by what the bare server adds."""
 MOST_ADDED_MS: Final = 5.0
 """To the p50 of one connection at 220 KB."""
-_ALL: Final = (*SIDES, BARE_LANE)
+_ALL: Final = (*SIDES, BARE_LANE, AT_ONCE)
 _WARM_UP_CONNECTIONS: Final = 8
 
 
@@ -124,7 +125,13 @@ def _median(values: Sequence[float | None]) -> float | None:
     return statistics.median(numbers) if numbers and len(numbers) == len(values) else None
 
 
-async def measure(sides: Sequence[str], sizes: Sequence[str], rounds: int, seconds: int) -> Figures:
+async def measure(
+    sides: Sequence[str],
+    sizes: Sequence[str],
+    rounds: int,
+    seconds: int,
+    connections: Sequence[int] = CONNECTIONS,
+) -> Figures:
     """Run all turns.
 
     Raises:
@@ -140,10 +147,10 @@ async def measure(sides: Sequence[str], sizes: Sequence[str], rounds: int, secon
         for number in range(rounds):
             report.progress(f"round {number + 1} of {rounds}")
             for size, wrk in wrks.items():
-                for connections in CONNECTIONS:
+                for count in connections:
                     for side, site in running.items():
-                        turn = await _turn(site, wrk, connections, seconds)
-                        figures.turns.setdefault(Cell(size, connections, side), []).append(turn)
+                        turn = await _turn(site, wrk, count, seconds)
+                        figures.turns.setdefault(Cell(size, count, side), []).append(turn)
         for side, site in running.items():
             after = await site.failures()
             figures.failures[side] = {name: after[name] - before[side][name] for name in after}
