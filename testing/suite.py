@@ -3,7 +3,8 @@
 Tests that take ports, start processes or drive a real Envoy mostly wait. The pure ones run at the same time
 with the lowest priority and so use what the others leave of the cores. Only pure tests are traced: a tracer
 doubles what a test computes, and the services that other tests start would be slower than those that users
-run.
+run. Bytecode is written even where PYTHONDONTWRITEBYTECODE is set, as in many containers: otherwise every
+service that a test starts would compile the product again.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ LOWEST_PRIORITY = ("nice", "-n", "19")
 def run_tests(io_workers: int) -> list[int]:
     """Run both parts, and return pytest's exit status of each."""
     cores = len(os.sched_getaffinity(0))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     pytest = ("-m", "pytest", "--part")
     pure = (*LOWEST_PRIORITY, *COVERAGE, "run", *pytest, "pure", "-n", str(cores), "--dist", "worksteal")
     # By file: what a file starts once, it starts once. In their order, in which short ones come last.
     by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
     others = (sys.executable, *pytest, "io", "-n", str(io_workers), *by_file)
     with tempfile.TemporaryFile() as output:
-        with subprocess.Popen(pure, stdout=output, stderr=subprocess.STDOUT) as beside:
-            statuses = [subprocess.run(others, check=False).returncode]
+        with subprocess.Popen(pure, stdout=output, stderr=subprocess.STDOUT, env=environment) as beside:
+            statuses = [subprocess.run(others, check=False, env=environment).returncode]
         output.seek(0)
         print(output.read().decode(errors="replace"), end="", flush=True)
     return [*statuses, beside.returncode]
