@@ -50,11 +50,11 @@ def test_the_targets_are_ratios_of_neighbours() -> None:
 
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 def test_a_small_run_reaches_every_client_with_equal_bytes(variant: str) -> None:
-    measured = processes.run(xds_scale(endpoints=20, clients=3, turns=2, variant=variant))
+    measured = processes.run(xds_scale(endpoints=20, clients=3, turns=1, variant=variant))
     for kind in KINDS:
         figures = measured[kind]
-        assert len(figures.cpu_seconds) == 8
-        assert len(figures.receipt_seconds) == 24
+        assert len(figures.cpu_seconds) == 4
+        assert len(figures.receipt_seconds) == 12
         assert min(figures.receipt_seconds) > 0
     sizes = [max(figures.response_bytes) for figures in measured.values()]
     assert max(sizes) - min(sizes) < 10

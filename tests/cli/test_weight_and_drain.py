@@ -103,6 +103,13 @@ def running(tmp_path: Path) -> Iterator[Running]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """For the tests at the end of this file, which change nothing. It has the engines' ports from then on."""
+    with Running(tmp_path_factory.mktemp("unchanged")) as server:
+        yield server
+
+
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
     def read() -> str:
@@ -173,16 +180,16 @@ def test_a_drain_outlives_a_restart(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
-    running: Running, said: Callable[[], str], arguments: tuple[str, ...], words: str
+    unchanged: Running, said: Callable[[], str], arguments: tuple[str, ...], words: str
 ) -> None:
-    before = running.view.weights
-    assert running.run(*arguments) == 2
+    before = unchanged.view.weights
+    assert unchanged.run(*arguments) == 2
     assert words in said()
-    assert running.view.weights == before
+    assert unchanged.view.weights == before
 
 
-def test_a_token_is_needed_where_there_is_one(running: Running, said: Callable[[], str]) -> None:
-    assert running.run("drain", A, token=False) == 2
+def test_a_token_is_needed_where_there_is_one(unchanged: Running, said: Callable[[], str]) -> None:
+    assert unchanged.run("drain", A, token=False) == 2
     assert "--token-file" in said()
 
 

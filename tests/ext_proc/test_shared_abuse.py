@@ -53,7 +53,7 @@ async def test_workers_share_after_attack(server: Child, tmp_path: Path, kind: s
     settings = shared(tmp_path)
     first, second = Worker("a", settings), Worker("b", settings)
     async with running(first, second):
-        sent = await abuse.attack(url_of(tmp_path), settings.stream, kind, most_bytes=25 << 20, seconds=3.0)
+        sent = await abuse.attack(url_of(tmp_path), settings.stream, kind, most_bytes=25 << 20, seconds=1.0)
         assert sent > 0
 
         def heard() -> bool:

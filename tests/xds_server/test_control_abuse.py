@@ -23,6 +23,7 @@ from fleet.errors import PeerError
 from fleet.gpu.codec import MAX_GPUS, MAX_PARTS, encode_report
 from fleet.gpu.faults import FaultEvent
 from fleet.gpu.reading import GpuReading, NodeReading, NvLink, PeerLink
+from fleet.lane import server as lane_server
 from fleet.service import opening
 from fleet.service.turns import Turns
 from fleet.settings import FaultSettings, SignalSettings
@@ -231,11 +232,15 @@ async def test_a_name_has_a_length(site: Site) -> None:
         assert await ended(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server made later gives the first message little time."""
+    for module in (opening, lane_server):
+        monkeypatch.setattr(module, "FIRST_MESSAGE_SECONDS", 0.1)
+
+
 @pytest.mark.parametrize("method", [control.FOLLOW, control.REPORT])
-async def test_a_stream_that_says_nothing_ends(
-    site: Site, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "FIRST_MESSAGE_SECONDS", 0.1)
+async def test_a_stream_that_says_nothing_ends(impatient: None, site: Site, method: str) -> None:
     async with grpc.aio.insecure_channel(site.address) as channel:
         call: Any = channel.stream_stream(method)()
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
