@@ -198,6 +198,7 @@ def test_unknown_attacks_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert set(capsys.readouterr().out.split()) == {name for name in ATTACKS if name.startswith("admin.")}
 
 
+@pytest.mark.slow  # Twenty seconds of real moments; the parts that judge them have the tests above.
 def test_an_attack_is_measured_beside_honest_requests(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--only", "admin.half_head", "--seconds", "1", "--rounds", "1", "--json"])
     result = json.loads(capsys.readouterr().out)

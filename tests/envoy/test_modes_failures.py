@@ -60,9 +60,18 @@ TABLE = {
     "gateway": "500 whole 500 broken",
     "gateway-closed": "500 500 500 broken",
 }
+STRICT = [
+    name for name in TABLE if name.endswith("-closed") or ("broken" in TABLE[name] and "gateway" not in name)
+]
+"""Where a processor that is killed harms most."""
 STOPS = [
-    *(("lane", name) for name in TABLE if "gateway" not in name or name == "gateway-closed"),
+    *(("lane", name) for name in (*STRICT, f"{DUPLEX}-0")),
     *(("grpcio", name) for name in TABLE if name.endswith("-closed")),
+    *(
+        pytest.param("lane", name, marks=pytest.mark.slow)
+        for name in TABLE
+        if name not in STRICT and name not in ("gateway", f"{DUPLEX}-0")
+    ),
 ]
 ALWAYS = ["BUFFERED-2", f"{DUPLEX}-2"]
 """Looked at in every run, the whole table in `make slow`."""
