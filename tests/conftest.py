@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 from warmroute.demo.processes import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 ROOT = Path(__file__).parents[1]
 IO_MODULES = frozenset(
@@ -92,6 +93,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Do not trace tests with the mark `untraced`: a tracer doubles what a test computes."""
+    coverage = Coverage.current() if item.get_closest_marker("untraced") else None
+    if coverage is None:
+        return (yield)
+    coverage.stop()
+    try:
+        return (yield)
+    finally:
+        coverage.start()
 
 
 class _Guard:

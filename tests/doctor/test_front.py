@@ -700,6 +700,7 @@ WORDS = re.compile(r"[^\s{};:]+")
 JUNK = ["", "{}", "[]", "null", "$x", "-1", "9" * 30, ".inf", "a: b", ";", "'", "{", "}", "0", "1e400", "@"]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("file", [NGINX, STATIC, DYNAMIC, KONG])
 def test_junk_anywhere_does_no_harm(tmp_path: Path, file: str) -> None:
     """Whatever stands in the place of a word: findings, or a refusal in words."""

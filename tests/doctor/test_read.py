@@ -274,6 +274,7 @@ JUNK = st.sampled_from(
 )
 
 
+@pytest.mark.untraced
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(

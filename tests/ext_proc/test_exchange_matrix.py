@@ -133,6 +133,7 @@ def test_every_exchange_keeps_to_envoys_rules(
     envoy.respond([(":status", b"200")], response, trailers=response_trailers)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("size", [1, 7, 1 << 30])
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

@@ -72,6 +72,7 @@ def drain(payload: bytes) -> None:
         pass
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("event", [
     ["BlockRemoved", [1]], removed(2**63 + 1), ["Unknown"], [], removed(),
     stored([1], None, [1], 1, group_idx=1),

@@ -184,6 +184,7 @@ _EVENT = st.one_of(
 )
 
 
+@pytest.mark.untraced
 @given(st.lists(_EVENT, max_size=5))
 def test_no_event_raises_and_each_is_accounted_for(events: list[Any]) -> None:
     read = decode_batch(msgspec.msgpack.encode([1.0, events, None]))

@@ -157,6 +157,7 @@ for _ in range(MAX_INDENTED_DEPTH - 5):
     _NESTED = [_NESTED]  # type: ignore[list-item]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "listed",
     [

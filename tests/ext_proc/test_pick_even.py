@@ -23,6 +23,8 @@ from xds_server.signals.scrape.histogram import CounterWindow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.untraced
+
 WINDOW_SECONDS = 30.0
 
 
@@ -65,7 +67,7 @@ class Telling(Fleet):
 def test_short_prompts_and_a_long_one_leave_no_engine_idle() -> None:
     """One of three equal engines got 95 % of what came next: the one that had the long prompt looked fast."""
     ratios = []
-    for seed in range(8):
+    for seed in range(4):
         random = Random(seed)
         turns = [*first_prompts(random), *system_prompts(random, 8.0, 25.0)]
         ratios.append(Telling(seed).run(turns).busiest_over_mean)
@@ -76,14 +78,14 @@ def test_short_prompts_and_a_long_one_leave_no_engine_idle() -> None:
 def test_new_prefixes_that_come_at_once_are_spread() -> None:
     """Whoever has two requests in flight more than the others is no worse a place for a new prefix."""
     ratios = [
-        Telling(seed).run([*system_prompts(Random(seed), 8.0, 25.0)]).busiest_over_mean for seed in range(16)
+        Telling(seed).run([*system_prompts(Random(seed), 8.0, 25.0)]).busiest_over_mean for seed in range(10)
     ]
     assert sum(ratios) / len(ratios) <= 1.22, ratios
 
 
 def test_equal_engines_get_equal_shares_under_load() -> None:
     ratios = []
-    for seed in range(3):
+    for seed in range(2):
         random = Random(seed)
         turns = [*first_prompts(random), *system_prompts(random, 90.0, 15.0)]
         ratios.append(Telling(seed).run(turns).busiest_over_mean)
@@ -105,7 +107,7 @@ def test_mixed_prompt_lengths_make_no_engine_fast() -> None:
     assert fleet.run(sorted(turns, key=lambda turn: turn.at_seconds)).busiest_over_mean <= 1.25
 
 
-@pytest.mark.parametrize(("engines", "rate"), [(2, 2.0), (4, 2.0), (2, 7.0), (4, 7.0)])
+@pytest.mark.parametrize(("engines", "rate"), [(4, 2.0), (2, 7.0)])
 def test_an_engine_of_half_the_speed_gets_less(engines: int, rate: float) -> None:
     """Nothing while the others are idle, and its part when they are not; once there is evidence."""
     random = Random(engines)

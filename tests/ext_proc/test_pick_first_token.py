@@ -236,6 +236,7 @@ def test_old_first_tokens_fade_to_the_prior() -> None:
     assert engines.coefficients()[0] == pytest.approx(USUAL, rel=0.01)
 
 
+@pytest.mark.untraced
 def test_quantiles_cover_their_share() -> None:
     engines = Engines(USUAL)
     engines.serve(0, 200, noise=0.3)

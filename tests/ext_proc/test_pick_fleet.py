@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ext_proc.director.traffic import Token
     from warmroute.simulator.model import Handle
 
+pytestmark = pytest.mark.untraced
+
 TICK_SECONDS = 0.5
 CONFIG = EngineConfig(max_num_seqs=64, report_tokens=False)
 
@@ -175,8 +177,7 @@ def conversations(rate: float, seconds: float = 20.0, tokens: int = 1500) -> lis
     return sorted(turns, key=lambda turn: turn.at_seconds)
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("rate", [22.0, 40.0])
+@pytest.mark.parametrize(("workers", "rate"), [(4, 22.0), (1, 40.0)])
 def test_hot_system_prompt_spreads_with_its_load(workers: int, rate: float) -> None:
     """By a fixed price of cold work all of it went to two engines of four, and waited there."""
     ran = Fleet(workers=workers).run(one_system_prompt(rate))
@@ -264,9 +265,10 @@ class LateGauges(Fleet):
         return self.told[next(address for address, e in self.engines.items() if e is engine)]
 
 
-@pytest.mark.parametrize("answer", [4, 32])
-@pytest.mark.parametrize("rate", [5.0, 20.0])
-@pytest.mark.parametrize("kind", [Fleet, LateGauges])
+@pytest.mark.parametrize(
+    ("kind", "rate", "answer"),
+    [(Fleet, 5.0, 32), (Fleet, 20.0, 4), (LateGauges, 5.0, 4), (LateGauges, 20.0, 32)],
+)
 def test_short_prompts_go_in_turn_whatever_gauges_still_tell(
     kind: type[Fleet], rate: float, answer: int
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_fallbacks_name_it_still() -> None:
     assert pick.reason is Reason.COLD
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("weight", "expected"), [(1, 0.0), (500, 0.5 / 3.5), (1000, 0.25), (3000, 0.5)])
 @pytest.mark.parametrize("warm", [True, False])
 def test_its_share_of_the_picks_is_its_share_of_the_weights(weight: int, expected: float, warm: bool) -> None:

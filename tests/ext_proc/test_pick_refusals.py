@@ -81,6 +81,7 @@ class Site:
         self.world.store.publish(view_with(view.membership, {}, loads))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("others", [0.0, 30.0, 90.0])
 @pytest.mark.parametrize("refusing", [1, 2])
 def test_engines_that_refuse_at_once_get_their_share_only(refusing: int, others: float) -> None:

@@ -47,6 +47,7 @@ def test_without_any_signal_conversations_stay() -> None:
         assert len(seen) == 1
 
 
+@pytest.mark.untraced
 def test_workers_agree_without_any_signal() -> None:
     view = view_of(pool_of(), loaded=False)
     weights = {f"10.0.0.{n}:80": weight for n, weight in enumerate((2000, 1000, 500, 500))}

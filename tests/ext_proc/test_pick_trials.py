@@ -12,6 +12,8 @@ from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 from xds_server.signals.passive.trust import FLOOR, Trust
 
+pytestmark = pytest.mark.untraced
+
 ENDS = [f"10.0.0.{n}:80" for n in range(4)]
 LONG = "You are a helpful assistant. " * 200
 

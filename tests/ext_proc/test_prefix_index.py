@@ -119,6 +119,7 @@ def test_resize_evicts_and_holds_for_later() -> None:
     assert index.block_count(A) == 5
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("limit", [1, 127, 1000, 100_000])
 def test_eviction_leaves_an_endpoint_nearly_full(limit: int) -> None:
     index, draw = PrefixIndex(limit), random.Random(limit)
@@ -234,6 +235,7 @@ def test_match_looks_up_few_blocks_for_any_fleet(endpoints: int) -> None:
     assert 2 <= blocks.reads <= 2 + 9
 
 
+@pytest.mark.untraced
 def test_many_changes_of_holders_take_bounded_look_ups() -> None:
     index, draw = PrefixIndex(1000), random.Random(4)
     blocks = Counted(draw.getrandbits(64) for _ in range(512))
@@ -299,6 +301,7 @@ def test_a_run_with_holes_is_no_run() -> None:
     assert len(index) == 0
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(4))
 def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
     """Conversations over a few endpoints, with blocks by the hundred: the way through arrays."""

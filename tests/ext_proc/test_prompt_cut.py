@@ -87,6 +87,7 @@ def bodies(draw: st.DrawFn, led_by: st.SearchStrategy[list[tuple[str, Any]]] = L
     return spelled.encode()
 
 
+@pytest.mark.untraced
 @given(bodies())
 @settings(deadline=None)
 def test_at_every_cut_the_text_is_a_prefix_of_the_whole_text(body: bytes) -> None:
@@ -94,6 +95,7 @@ def test_at_every_cut_the_text_is_a_prefix_of_the_whole_text(body: bytes) -> Non
 
 
 # A lead that is dense in marks is spelled another way than one that is not, which moves the limit.
+@pytest.mark.untraced
 @given(bodies(led_by=st.just([])), st.integers(1, 12), st.integers(1, 40), st.integers(1, 12))
 @example(TWO_ROLES, 5, 5, 4)
 @settings(deadline=None, max_examples=40)
@@ -344,6 +346,7 @@ def test_rich_prompt_is_cut_and_keeps_its_model() -> None:
     assert one.text == other.text
 
 
+@pytest.mark.untraced
 @given(bodies())
 @settings(deadline=None)
 def test_body_that_is_not_rich_is_within_the_limit(body: bytes) -> None:

@@ -99,6 +99,7 @@ def test_the_worst_fault_that_still_counts_is_the_cause() -> None:
     assert health(events[:1], 360.0, SETTINGS).until == 380.0
 
 
+@pytest.mark.untraced
 @given(
     st.lists(st.tuples(st.sampled_from(["13", "94", "79", "63", "7"]), st.floats(0, 1000))),
     st.floats(0, 2000),

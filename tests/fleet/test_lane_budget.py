@@ -70,6 +70,7 @@ class Peer:
                 self._left[int(stream)] = 0
 
 
+@pytest.mark.untraced
 def test_announced_lengths_take_nothing_from_others() -> None:
     """Of 4,000 messages of 60 MB that have begun."""
     budget = Budget(4 * MIB, MIB, unfinished_bytes=4 * MIB)

@@ -41,6 +41,7 @@ _MOST_BYTES = 2_000_000
 """Of a connection and what it has, with a budget of a few messages."""
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", floods())
 def test_flood_ends_or_costs_nothing(name: str) -> None:
     """Another connection with the same budget goes on."""

@@ -553,6 +553,7 @@ _HPACK = {
 CASES = {**_FRAMES, **_STATES, **_TYPES, **_WINDOWS, **_MESSAGES, **_HPACK}
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("bytewise", [False, True], ids=["by frames", "by bytes"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_server_follows_the_rfc(case: Case, bytewise: bool) -> None:

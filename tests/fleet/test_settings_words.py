@@ -90,7 +90,7 @@ LIBRARYS = re.compile(
 )
 """Words of pydantic, PyYAML and Python."""
 WRONG: tuple[Any, ...] = (
-    *(None, True, -1, 1.5, 1e300, float("nan"), 10**30, "", "x" * 5000, "\n", "é:/", "127.0.0.1:9901x"),
+    *(None, True, -1, 1.5, 1e300, float("nan"), 10**30, "", "x" * 500, "\n", "é:/", "127.0.0.1:9901x"),
     *([], {}, [[]], [None], {"é": 1}, ["x"] * 70),
 )
 
@@ -130,6 +130,7 @@ def no_librarys_words(document: dict[str, Any], value: Any) -> None:
         assert not LIBRARYS.search(text), text
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
 def test_errors_of_fields_have_no_library_terms(value: Any) -> None:
     document: dict[str, Any] = {}
@@ -139,6 +140,7 @@ def test_errors_of_fields_have_no_library_terms(value: Any) -> None:
     no_librarys_words(document, value)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("value", [None, 1, "", [], {}, [1]], ids=repr)
 def test_errors_of_sections_have_no_library_terms(value: Any) -> None:
     for path in SECTIONS:

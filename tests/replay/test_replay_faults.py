@@ -16,6 +16,7 @@ STEADY = Trace("x", 512, tuple(TraceRequest(0.125 * n, 1500, 40, (n % 5, n % 5 +
 """Half a minute."""
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("policy", POLICIES)
 def test_requests_go_elsewhere_while_one_is_gone(policy: str) -> None:
     outcome = replay_job(STEADY, Job(policy, replicas=4, faults=(Fault(10.0, 1, 10.0),)))
@@ -80,6 +81,7 @@ def test_session_goes_on_after_a_failure() -> None:
     assert outcome.at[1] == pytest.approx(3.0)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("policy", ["look_ahead", "lodestar", "warmroute"])
 def test_cancelled_requests_end_and_are_in_no_figure(policy: str) -> None:
     outcome = replay_job(STEADY, Job(policy, replicas=2, cancels=Cancels(0.5, 0.2)))
@@ -101,12 +103,13 @@ def test_bad_cancel_is_named(text: str) -> None:
         cancels_of(text)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("policy", ["llm_d", "warmroute"])
 def test_late_signals_change_picks(policy: str) -> None:
     """The delay and the interval reach the policies that read engines, below the knee."""
     draw = np.random.default_rng(1)
     requests = tuple(
-        TraceRequest(0.1 * n, int(draw.integers(600, 9000)), 60, (int(draw.integers(9)),)) for n in range(300)
+        TraceRequest(0.1 * n, int(draw.integers(600, 9000)), 60, (int(draw.integers(9)),)) for n in range(120)
     )
     trace = Trace("x", 512, requests)
     usual = replay_job(trace, Job(policy, replicas=4))

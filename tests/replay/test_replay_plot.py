@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TRACE = Trace("x", 512, tuple(TraceRequest(0.2 * n, 1500, 20, (n % 5,)) for n in range(60)))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("count", [2, 7])
 def test_plot_names_every_policy(tmp_path: Path, count: int) -> None:
     """Few have labels at their curves, more a legend. Requests that failed are in no distribution."""

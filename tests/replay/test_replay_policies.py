@@ -174,6 +174,7 @@ def test_look_ahead_knows_shared_prefixes() -> None:
     assert subject.choose(1, requests[1], 0.5) != first
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("strategy", ["headroom", "p99", "predictive", "balanced"])
 def test_weights_alone_draw_by_weights(strategy: str) -> None:
     """The busiest of three engines gets least, in the proportion of its weight."""

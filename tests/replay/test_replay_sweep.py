@@ -13,13 +13,14 @@ from warmroute.replay.sweep import PRECISION, knee
 from warmroute.replay.trace import Trace, TraceRequest
 
 
-def crowd(count: int = 150, seconds: float = 0.5) -> Trace:
+def crowd(count: int = 60, seconds: float = 0.5) -> Trace:
     draw = random.Random(1)
     return Trace(
         "x", 512, tuple(TraceRequest(seconds * n, draw.randrange(500, 6000), 20, ()) for n in range(count))
     )
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("begin", [0.1, 60.0])
 def test_knee_is_the_highest_rate_within_the_limit(begin: float) -> None:
     trace, job = crowd(), Job("least_request", replicas=2, rate=begin)

@@ -17,6 +17,8 @@ from fleet import names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.untraced
+
 MAX_FUNCTION_LINES = 70
 MAX_ATTRIBUTES = 27
 """That the methods of one class set on `self`. It is what the largest class has, and falls with it."""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.untraced
+
 MAX_TEST_NAME = 60
 LONG_TEST_NAMES = f"test names of more than {MAX_TEST_NAME} characters"
 

@@ -284,6 +284,7 @@ def moments(handle: Handle) -> list[float]:
     return [-1 if at is None else at for at in (handle.scheduled_at, handle.first_token_at, ended)]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(60))
 def test_many_steps_at_once_are_what_single_steps_are(seed: int) -> None:
     """Times, tokens, preemptions, hits and steps are those of a scheduler that takes step by step."""
@@ -340,6 +341,7 @@ def test_many_steps_at_once_are_what_single_steps_are(seed: int) -> None:
     assert np.array(single) == pytest.approx(np.array(slow.steps), rel=1e-9)
 
 
+@pytest.mark.untraced
 @settings(max_examples=80, deadline=None)
 @given(REQUESTS, st.integers(22, 60), st.integers(1, 6), st.sampled_from([16, 64, 8192]), st.integers(0, 9))
 def test_everything_ends_and_every_block_comes_back(
@@ -404,6 +406,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
     assert replay(1, 100)[0] != replay(2, 100)[0]
 
 
+@pytest.mark.untraced
 def test_a_thousand_requests_in_virtual_time_take_few_events() -> None:
     """Virtual time costs steps, not seconds: minutes of load end without waiting."""
     ends, model = replay(1, 1_000)

@@ -69,6 +69,7 @@ class FarAway:
         self.responses.extend(made)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("type_url", [TYPE_ENDPOINT, TYPE_CLUSTER])
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

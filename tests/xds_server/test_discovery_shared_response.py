@@ -426,6 +426,7 @@ class Twin:
         self.receive(make)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), lingers=st.booleans())

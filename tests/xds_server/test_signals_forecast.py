@@ -88,6 +88,7 @@ def test_a_forecast_is_as_old_as_its_signal() -> None:
     assert table.at("queue_depth_forecast_p90").tolist() == [fleet.now - 3.0] * 2
 
 
+@pytest.mark.untraced
 def test_a_period_is_learned_and_beats_the_last_value() -> None:
     fleet = Fleet()
     fleet.wave(400, square)
@@ -99,6 +100,7 @@ def test_a_period_is_learned_and_beats_the_last_value() -> None:
     assert (fleet.forecaster.choice > 0).any()
 
 
+@pytest.mark.untraced
 def test_on_noise_p90_covers_nine_of_ten_and_bounds_hold() -> None:
     fleet, draw = Fleet(), np.random.default_rng(3)
     queues = draw.poisson(5.0, 600)

@@ -97,6 +97,7 @@ def test_after_two_good_answers_trust_grows_with_time_alone() -> None:
     assert world.run(4) > 0.9
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("load", [50, 20, 5, 2, 1])
 def test_half_the_fair_share_is_back_in_five_seconds(load: Any) -> None:
     """Of four endpoints by weights, whatever comes by chance; mostly within three."""

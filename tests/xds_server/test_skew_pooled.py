@@ -48,6 +48,7 @@ def test_equal_endpoints_make_a_pool_with_their_quantiles(p50: float, ratio: flo
     assert far == pytest.approx(p50 * ratio, rel=1e-4)
 
 
+@pytest.mark.untraced
 @given(st.lists(st.tuples(SECONDS, st.floats(1.0, 50), st.floats(0, 100)), min_size=1, max_size=12))
 def test_quantiles_lie_between_those_of_the_endpoints(endpoints: list[tuple[float, float, float]]) -> None:
     p50, p99 = [one[0] for one in endpoints], [one[0] * one[1] for one in endpoints]
@@ -154,6 +155,7 @@ def test_a_quotient_by_next_to_nothing_is_unknown() -> None:
 FINITE_OR_NOT = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 1e12))
 
 
+@pytest.mark.untraced
 @given(st.lists(st.dictionaries(st.sampled_from(SIGNALS), FINITE_OR_NOT), min_size=0, max_size=5))
 def test_any_load_makes_a_sample_of_known_or_unknown_figures(loads: list[dict[str, float | None]]) -> None:
     rows = sampled([{k: v for k, v in load.items() if v is not None} for load in loads])

@@ -271,6 +271,7 @@ def test_without_a_past_nothing_can_have_grown() -> None:
     assert fleet.changes == []
 
 
+@pytest.mark.untraced
 @given(st.lists(st.sampled_from([CALM, TAIL, COLLAPSED, BURST, {}]), min_size=30, max_size=60))
 @settings(max_examples=25, deadline=None)
 def test_events_of_one_kind_and_place_begin_and_end_in_turn(figures: list[Mapping[str, float]]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +21,6 @@ from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.endpoints import assignments, load_assignments
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import NodeGroup, Resource, Snapshot, SnapshotStore
-
-if TYPE_CHECKING:
-    import pytest
 
 A, B, C, D = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.1.1:8000"
 EVEN = {A: 1000, B: 1000, C: 1000, D: 500}
@@ -168,6 +166,7 @@ def test_groups_are_bounded_and_those_beyond_go_without_factors(caplog: pytest.L
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
 
 
+@pytest.mark.untraced
 def test_unread_group_gives_its_place_up() -> None:
     """But none that is in use does, or its weights would move to and fro."""
     store = filled(max_groups=2)
@@ -206,6 +205,7 @@ ROW = st.tuples(
 )
 
 
+@pytest.mark.untraced
 @given(st.lists(ROW, max_size=12, unique_by=lambda row: row[:2]))
 def test_joined_bytes_are_what_protobuf_writes(
     rows: list[tuple[str, int, Locality, int | None, str]],

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from xds_server.weights.weigh import WeightUpdate
 
+pytestmark = pytest.mark.untraced
+
 TICK = 0.25
 SCRAPE_TICKS = 4
 SERVICE_TICKS = 4
