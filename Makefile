@@ -39,6 +39,7 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
+	$(if $(TEST_ARGS),,$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=long)
 
 SOAK_SECONDS ?= 600
 soak: $(STAMP)

@@ -47,8 +47,10 @@ IO_FOLDERS = frozenset({"bench", "envoy", "product", "soak"})
 IO_EVENTS = frozenset({"os.fork", "os.posix_spawn", "socket.bind", "socket.connect", "subprocess.Popen"})
 IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)(?: +import +(\w+))?", re.MULTILINE)
 
-settings.register_profile("any_host", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any_host")
+ANY_HOST = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", ANY_HOST, max_examples=40)
+settings.register_profile("long", ANY_HOST, max_examples=500)
+settings.load_profile("short")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
