@@ -24,7 +24,7 @@ def test_small_pieces_take_no_more_than_is_counted(length: int) -> None:
     finally:
         tracemalloc.stop()
     assert total.now == buffer.size == 10_000 * length
-    assert taken <= total.now * 9 / 8 + 1024
+    assert taken <= total.now * 9 / 8 + 4096
 
 
 @given(st.lists(st.binary(max_size=4)), st.lists(st.binary(max_size=4)))
