@@ -222,7 +222,7 @@ def _tick_seconds() -> float:
             learned.sent(row, SentRequest(float(number), expected, 1000.0, 1e6))
         totals = np.add(totals, [[1.0], [0.1]])
         begun = time.perf_counter()
-        learned.learn(totals, alone, number + 0.5)
+        learned.learn(totals, np.full(_ENDPOINTS, number + 0.5), alone, number + 0.5)
         learned.learn_slowness(rates, 2e-5)
         learned.coefficients(slice(None), rates, 2e-5)
         best = min(best, time.perf_counter() - begun)

@@ -5,6 +5,11 @@ they count their first tokens and the seconds to them, and they prefill in the o
 count has grown by since the last page belongs to our oldest requests there, one by one, or as a sum if there
 are several. Where others send requests too, nothing shows whose were counted, so nothing is compared.
 
+One wrong assignment would shift all later ones as long as requests wait: a short prompt's time would count
+for a long one, whose part of the regression has the most leverage. So a count that was read before a request
+was sent never counts for it, which ends a shift whenever an engine has no prompt left. And when counts begin,
+or begin again, the requests that should have had their first tokens by then are taken off.
+
 A client may leave before its first token. A request that ends before the predicted median has probably had
 none: it counts only for first tokens that no other request of ours can have had.
 
@@ -174,9 +179,7 @@ class FirstTokens:
         return other
 
     def sent(self, position: int, request: SentRequest) -> None:
-        """Note a request, if the engine counts its first tokens."""
-        if isnan(self._totals.item(0, position)):
-            return
+        """Note a request."""
         waiting = self._waiting[position]
         _drop_overdue(waiting, request.at)  # An engine that counts nothing would keep all.
         waiting.append(request)
@@ -187,7 +190,8 @@ class FirstTokens:
         """Note a request's end; return whether it has probably had no first token."""
         if now >= request.at + request.expected.median:
             return False
-        if request in (waiting := self._waiting[position]):
+        waiting, counts = self._waiting[position], not isnan(self._totals.item(0, position))
+        if counts and request in waiting:
             waiting.remove(request)
             self._doubtful[position].append(request)
         return True
@@ -199,11 +203,18 @@ class FirstTokens:
         self._waiting[position].clear()
         self._doubtful[position].clear()
 
-    def learn(self, totals: NDArray[np.float64], alone: NDArray[np.bool_], now: float) -> Answers | None:
+    def learn(
+        self,
+        totals: NDArray[np.float64],
+        read_at: NDArray[np.float64],
+        alone: NDArray[np.bool_],
+        now: float,
+    ) -> Answers | None:
         """Compare what engines have counted since the last tick, and let older answers fade.
 
         Return None if they have counted nothing of ours. `totals` are first tokens and the seconds to them,
-        by endpoint, NaN is unknown; `alone` is whether all requests there are ours.
+        by endpoint, NaN is unknown; `read_at` is when, on the clock of `now`; `alone` is whether all requests
+        there are ours.
         """
         totals = np.where(alone, totals, np.nan)
         kept = exp(-(0.0 if self._at is None else max(0.0, now - self._at)) / MEMORY_SECONDS)
@@ -211,12 +222,14 @@ class FirstTokens:
         self._products *= kept
         self._moments *= kept
         grown = totals - self._totals
+        begins = np.isnan(self._totals[0]) & ~np.isnan(totals[0])
         self._totals = totals
-        for row, waiting in self._waiting.items():
-            if isnan(totals.item(0, row)):
-                waiting.clear()
+        for row in np.flatnonzero(begins).tolist():
+            self._begin(row, read_at.item(row))
         rows = np.flatnonzero((grown[0] > 0) & (grown[1] >= 0)).tolist()
-        compared = [facts for row in rows if (facts := self._compared(row, grown[:, row], now))]
+        compared = [
+            facts for row in rows if (facts := self._compared(row, grown[:, row], read_at.item(row), now))
+        ]
         return self._add(np.array(compared).T) if compared else None
 
     def learn_slowness(self, rates: NDArray[np.float64], attention: float) -> None:
@@ -226,17 +239,28 @@ class FirstTokens:
         """
         self._slowness = self._solved(slice(None), rates, attention)[0]
 
-    def _compared(self, row: int, grown: NDArray[np.float64], now: float) -> tuple[float, ...] | None:
-        """Return the sums of our requests that the engine has counted now; None if there is none."""
+    def _begin(self, row: int, read_at: float) -> None:
+        """Take off the requests that should have had their first tokens when an engine's count begins."""
         waiting = self._waiting[row]
+        while waiting and waiting[0].at + waiting[0].expected.mean <= read_at:
+            waiting.popleft()
+        self._doubtful[row].clear()
+
+    def _compared(
+        self, row: int, grown: NDArray[np.float64], read_at: float, now: float
+    ) -> tuple[float, ...] | None:
+        """Return the sums of our requests that the engine has counted now; None if there is none."""
+        waiting, doubtful = self._waiting[row], self._doubtful[row]
         _drop_overdue(waiting, now)
         count, seconds = grown.tolist()
-        doubtful = self._doubtful[row]
-        number = min(int(count), len(waiting) + len(doubtful))
-        if not number:
-            return None
-        requests = [(waiting or doubtful).popleft() for _ in range(number)]
+        requests: list[SentRequest] = []
+        while len(requests) < count and waiting and waiting[0].at <= read_at:
+            requests.append(waiting.popleft())
+        while len(requests) < count and doubtful:
+            requests.append(doubtful.popleft())
         doubtful.clear()
+        if not (number := len(requests)):
+            return None
         *sums, variance, whole = (
             sum(column) for column in zip(*(each.facts for each in requests), strict=True)
         )

@@ -101,7 +101,8 @@ class PoolState:
         totals = np.array([columns.signal("first_tokens_total"), columns.signal("first_token_seconds_total")])
         others = columns.in_flight_elsewhere + backlog.others_in_engine
         alone = others <= FEW_OTHERS * (backlog.in_flight + 1.0)
-        answers = backlog.first_tokens.learn(totals, alone, now)
+        read_at = columns.signals.at("first_tokens_total")
+        answers = backlog.first_tokens.learn(totals, read_at, alone, now)
         if answers is not None:
             prefill = backlog.prefill.rates(slice(None), cost.prefill_tokens_per_second, cost.bytes_per_token)
             backlog.first_tokens.learn_slowness(prefill, cost.attention_per_token)

@@ -46,9 +46,11 @@ class Engines:
         self.now = NOW
         self.tick()
 
-    def tick(self, *, alone: bool = True) -> None:
-        everywhere = np.full(len(self.true), alone)
-        self.answers = self.learned.learn(self.totals.copy(), everywhere, self.now)
+    def tick(self, *, alone: bool = True, age: float = 0.0) -> None:
+        """Take pages that were read `age` seconds ago."""
+        size = len(self.true)
+        read_at, everywhere = np.full(size, self.now - age), np.full(size, alone)
+        self.answers = self.learned.learn(self.totals.copy(), read_at, everywhere, self.now)
         if self.answers is not None:
             self.learned.learn_slowness(self.rates, ATTENTION)
 
@@ -223,8 +225,52 @@ def test_unknown_and_fallen_counts_teach_nothing() -> None:
     before = engines.coefficients()
     engines.learned.sent(0, engines.expected(0, 1_000.0, 1_000.0))
     for totals in ([[np.nan], [np.nan]], [[1.0], [0.5]]):
-        engines.learned.learn(np.array(totals), np.ones(1, np.bool_), engines.now)
+        engines.totals = np.array(totals)
+        engines.tick()
     assert engines.coefficients() == pytest.approx(before)
+
+
+def test_a_request_before_the_count_shifts_no_later_one() -> None:
+    """Its first token comes after the count has begun, while a long prompt waits behind it."""
+    engines = Engines(USUAL)
+    engines.tick(alone=False)
+    engines.learned.sent(0, engines.expected(0, 100.0, 100.0, queue=1.0))
+    engines.now += 0.5
+    engines.tick()
+    engines.learned.sent(0, engines.expected(0, 40_000.0, 40_000.0))
+    engines.count(0, 1.0)
+    engines.now += 1.0
+    engines.tick()
+    assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.05)
+
+
+def test_requests_that_should_be_answered_take_no_later_count() -> None:
+    """Whether the count included them when it began is unknown, and likely by their predictions."""
+    engines = Engines(USUAL)
+    engines.tick(alone=False)
+    engines.learned.sent(0, engines.expected(0, 40_000.0, 40_000.0))
+    engines.now += 10.0
+    engines.tick()
+    engines.learned.sent(0, short := engines.expected(0, 100.0, 100.0))
+    engines.count(0, engines.true_seconds(0, short))
+    engines.now += 0.5
+    engines.tick()
+    assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.05)
+
+
+def test_a_count_read_before_a_request_is_not_its_own() -> None:
+    engines = Engines(USUAL)
+    engines.learned.sent(0, short := engines.expected(0, 100.0, 100.0))
+    for _ in range(2):  # One is of a request that was taken off before.
+        engines.count(0, engines.true_seconds(0, short))
+    engines.now += 0.5
+    engines.learned.sent(0, long := engines.expected(0, 40_000.0, 40_000.0))
+    engines.tick(age=0.25)
+    engines.now += 5.0
+    engines.count(0, engines.true_seconds(0, long))
+    engines.tick()
+    assert engines.answers is not None
+    assert engines.ratios(0) == pytest.approx([1.0] * 3, rel=0.05)
 
 
 def test_old_first_tokens_fade_to_the_prior() -> None:
