@@ -106,6 +106,7 @@ def _shown(entry: _Entry) -> dict[str, Any]:
         "reason": result.reason.value,
         "endpoint": result.endpoints[0] if result.endpoints else None,
         "rank": result.rank or None,
+        "refused_with": result.refusal.status if result.refusal else None,
         "fallbacks": result.endpoints[1:],
         "matched_share": result.matched_share if result.endpoints else None,
         "expected_seconds": result.expected_seconds,

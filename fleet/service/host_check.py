@@ -190,8 +190,8 @@ def _api_keys(settings: Settings) -> Iterator[Finding]:
             problem = error.strerror or type(error).__name__
         if problem:
             yield Finding(
-                f"pools[{i}].api_key_file: {pool.api_key_file!r}: {problem}, so requests for lists and pages"
-                " have no key; allowed: a file with the key that the pool's engines require",
+                f"pools[{i}].api_key_file: {pool.api_key_file!r}: {problem}, so probes and requests for lists"
+                " and pages have no key; allowed: a file with the key that the pool's engines require",
                 grave=False,
             )
 

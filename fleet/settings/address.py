@@ -10,6 +10,8 @@ from pydantic import AfterValidator
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _MAX_PORT: Final = 65535
+WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104
+"""Hosts of listeners on all addresses of a host."""
 MAX_SOCKET_PATH_BYTES: Final = 104
 """Linux allows 107, macOS 103; gRPC needs the closing zero."""
 
@@ -61,7 +63,7 @@ def same_socket(one: str, other: str) -> bool:
     (host, port), (other_host, other_port) = split_host_port(one), split_host_port(other)
     hosts = {host, other_host}
     loopback = "localhost" in hosts and is_local(one) and is_local(other)
-    return port == other_port and (len(hosts) == 1 or loopback or not hosts.isdisjoint(("0.0.0.0", "::")))  # noqa: S104
+    return port == other_port and (len(hosts) == 1 or loopback or not hosts.isdisjoint(WILDCARDS))
 
 
 def _tcp(address: str) -> str:

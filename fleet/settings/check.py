@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from fleet.settings import role_check, sla_policy
-from fleet.settings.address import is_local, same_socket
+from fleet.settings.address import WILDCARDS, is_local, same_socket, split_host_port
 from fleet.settings.ext_proc import worker_admin_address
 from fleet.settings.shared import is_guarded
 
@@ -84,6 +84,17 @@ def _services(settings: Settings) -> Problems:
                     ("listeners", i, "address"),
                     f"{listener.address!r}; allowed: another port, as {collision}",
                 )
+        for pool in settings.pools:
+            for endpoint in pool.endpoints:
+                address = endpoint.address
+                # A wildcard is of the Envoy's host only, and an endpoint may be on another one.
+                own_host = is_local(address) or split_host_port(listener.address)[0] not in WILDCARDS
+                if own_host and same_socket(listener.address, address):
+                    collision = f"an endpoint of pool {pool.name!r} has this one"
+                    yield (
+                        ("listeners", i, "address"),
+                        f"{listener.address!r}; allowed: another port, as {collision}",
+                    )
 
 
 def _workers(settings: Settings) -> Problems:

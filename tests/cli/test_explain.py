@@ -153,6 +153,7 @@ def test_a_place_with_another_weight_has_a_line() -> None:
 def test_an_address_is_distinguished_from_a_request() -> None:
     assert query_of("10.0.0.1:8000") == {"endpoint": "10.0.0.1:8000"}
     assert query_of("[fd00::1]:8000") == {"endpoint": "[fd00::1]:8000"}
+    assert query_of("10.0.0.1:8000#3") == {"endpoint": "10.0.0.1:8000"}
     assert query_of(str(PICK["request"])) == {"request": PICK["request"]}
 
 
@@ -243,6 +244,17 @@ def test_terms_below_a_tenth_of_the_difference_are_summed_up() -> None:
 def test_why_no_pick() -> None:
     entry = {"request": "r", "pool": None, "reason": "not_json", "endpoint": None, "considered": []}
     assert explained({"picks": [entry]}) == ["request r went by weights, without a pick: not_json"]
+    refused = {**entry, "pool": "small", "reason": "unknown_model", "refused_with": 404}
+    assert explained({"picks": [refused]}) == ["request r to pool small was refused with 404: unknown_model"]
+
+
+def test_the_picked_rank_has_the_star() -> None:
+    compared = [{"address": f"10.0.0.1:8000#{rank}", "cost": float(rank)} for rank in (1, 3)]
+    lines = explained({"picks": [{**PICK, "rank": "1", "considered": compared}]})
+    assert [line.split()[:2] for line in lines if "#" in line] == [
+        ["10.0.0.1:8000#1", "*"],
+        ["10.0.0.1:8000#3", "3"],
+    ]
 
 
 def test_why_this_weight() -> None:

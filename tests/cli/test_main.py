@@ -1,6 +1,7 @@
 """The command: verbs are found, good settings pass, bad ones end with what to mend and status 2."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -191,3 +192,16 @@ def test_numpy_of_a_service_has_no_threads(tmp_path: Path) -> None:
         "sys.exit(len(os.listdir('/proc/self/task')) - 1)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
+
+
+def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(GOOD)
+    code = "import sys\nfrom warmroute.cli.main import main\nsys.exit(main(['check', sys.argv[1]]))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=False, stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")

@@ -130,6 +130,15 @@ def test_all_problems_are_reported_together() -> None:
     assert any("listeners[0].x" in line for line in errors)
 
 
+@pytest.mark.parametrize("listener", ["127.0.0.1:8002", "0.0.0.0:8002"])
+def test_listener_on_the_port_of_an_endpoint_is_refused(listener: str) -> None:
+    text = GOOD.replace("127.0.0.1:10000", listener)
+    (problem,) = problems(text)
+    assert "listeners[0].address: " in problem
+    assert "allowed: another port, as an endpoint of pool 'chat' has this one" in problem
+    parse_settings(text.replace("- address: 127.0.0.1:8002", "- address: 10.0.0.7:8002"))
+
+
 @pytest.mark.parametrize(
     ("listener", "more", "field"),
     [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
 DECISIONS: Final = "/api/v1/decisions"
-_ENDPOINT: Final = re.compile(r".+:\d{1,5}")
+_ENDPOINT: Final = re.compile(r"(.+:\d{1,5})(?:#\d+)?")
 _UNKNOWN_STATUS: Final = 1
 _MOST_NAMED: Final = 3
 """Endpoints of a pool."""
@@ -79,8 +79,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def query_of(what: str) -> dict[str, str]:
-    """Tell an endpoint's address from a request's id."""
-    return {"endpoint": what} if _ENDPOINT.fullmatch(what) else {"request": what}
+    """Tell an endpoint's address, with or without a rank, from a request's id."""
+    endpoint = _ENDPOINT.fullmatch(what)
+    return {"request": what} if endpoint is None else {"endpoint": endpoint[1]}
 
 
 async def ask_all(clients: Iterable[AdminClient], query: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -130,5 +131,5 @@ def _hint(what: str, of_pool: Sequence[str]) -> str:
         return ": no pool has such an endpoint, and no pick has named it lately"
     return (
         ": only the newest picks of each ext_proc worker are remembered, and requests that ext_proc does not"
-        " see have none (their x-warmroute-reason is content_type, method or upgrade)"
+        " see have none (closed paths, and an x-warmroute-reason of content_type, method or upgrade)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -96,10 +97,16 @@ def _main(words: list[str]) -> int:
         )
     module = VERBS[args.verb][0]
     try:
-        return cast("Verb", importlib.import_module(module)).run(args)
+        status = cast("Verb", importlib.import_module(module)).run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # As of `warmroute explain ... | head`. Nothing else may write to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (WarmrouteError, OSError) as error:
         print(f"warmroute {args.verb}: {_message(error, args)}", file=sys.stderr)
         return 2
+    return status
 
 
 def _message(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:

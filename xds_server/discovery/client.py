@@ -47,4 +47,4 @@ def error_of(request: Any) -> str | None:
     """The text of a NACK; None for other requests."""
     if not request.HasField("error_detail"):
         return None
-    return str(request.error_detail.message) or f"code {request.error_detail.code}"
+    return str(request.error_detail.message).strip() or f"code {request.error_detail.code}"

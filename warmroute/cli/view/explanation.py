@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from fleet.ranks import address_of_rank
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS, brief, drained_until, kept_out, number, printable
 from warmroute.cli.view.wrapping import wrapped
 
@@ -24,7 +25,7 @@ _UNITS: Final = (
 )  # fmt: skip
 _SHARES: Final = ("_ratio", "_share")
 _PICK_FIELDS: Final = frozenset(
-    ("at", "request", "pool", "reason", "endpoint", "fallbacks", "matched_share",
+    ("at", "request", "pool", "reason", "endpoint", "refused_with", "fallbacks", "matched_share",
      "expected_seconds", "considered")
 )  # fmt: skip
 _WEIGHT_FIELDS: Final = frozenset(
@@ -213,10 +214,12 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
     request = f"request {entry['request']}" if entry.get("request") else "a request"
     pool, reason, chosen = entry.get("pool"), entry.get("reason"), entry.get("endpoint")
     at = f"{entry['at']}  " if entry.get("at") else ""
+    what = "went by weights, without a pick"
     if chosen:
-        yield f"{at}{request}{f' to pool {pool}' if pool else ''} was sent to {chosen}: {reason}"
-    else:
-        yield f"{at}{request}{f' to pool {pool}' if pool else ''} went by weights, without a pick: {reason}"
+        what = f"was sent to {chosen}"
+    elif (status := entry.get("refused_with")) is not None:
+        what = f"was refused with {status}"
+    yield f"{at}{request}{f' to pool {pool}' if pool else ''} {what}: {reason}"
     if chosen and (matched := number(entry.get("matched_share"))) is not None:
         yield f"{_INDENT}{matched:.0%} of its prompt was warm there"
     if (expected := number(entry.get("expected_seconds"))) is not None:
@@ -286,11 +289,13 @@ def _table(
     """Endpoints below each other, the one in question with a star, in parts that have room."""
     if not entries:
         return
+    # The best one stands first, and of a data-parallel engine its ranks were compared.
+    starred = next((entry for entry in entries if address_of_rank(str(entry.get("address"))) == chosen), None)
     names = [name for name in dict.fromkeys(key for entry in entries for key in entry) if name != "address"]
     rows = [[title, *(_plain(name) for name in names)]]
     rows += [
         [
-            f"{entry.get('address')}{' *' if entry.get('address') == chosen else ''}",
+            f"{entry.get('address')}{' *' if entry is starred else ''}",
             *(_quantity(name, entry.get(name)) for name in names),
         ]
         for entry in entries
