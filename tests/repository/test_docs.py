@@ -111,6 +111,12 @@ def test_every_document_can_be_reached_from_the_readme(root: Path, documents: Ma
     assert set(documents) - reached == set()
 
 
+def test_the_changelog_has_each_entry_once(root: Path) -> None:
+    """Two branches that rewrite the same entries leave both versions."""
+    begins = re.findall(r"^- .{40}", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert [begin for begin in begins if begins.count(begin) > 1] == []
+
+
 def test_commands_that_documents_name_exist(root: Path, documents: Mapping[Path, str]) -> None:
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), flags=re.MULTILINE))
     for path, text in documents.items():
