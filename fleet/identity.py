@@ -15,12 +15,15 @@ T = TypeVar("T")
 
 
 def cached_by_identity(function: Callable[P, T]) -> Callable[P, T]:
-    """Remember the results for the two newest lists of arguments, which are positional and frozen."""
+    """Remember the results for the two newest lists of arguments, which are positional and frozen.
+
+    Threads may call it at the same time.
+    """
     newest: deque[tuple[tuple[object, ...], T]] = deque(maxlen=2)
 
     @wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> T:
-        for arguments, result in newest:
+        for arguments, result in tuple(newest):
             if all(map(is_, arguments, args)):
                 return result
         result = function(*args, **kwargs)

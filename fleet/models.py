@@ -81,7 +81,7 @@ def tables(settings: Settings, membership: Membership) -> Mapping[str, ModelTabl
         listener.name: _table(listener, [(by_name[name], members.get(name)) for name in listener.pools])
         for listener in choosing
     }
-    for earlier in _newest:
+    for earlier in tuple(_newest):  # Reloads append on a thread.
         if earlier == made:
             return earlier
     _newest.append(made)
