@@ -161,10 +161,9 @@ class XdsServer:
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
+        # The first messages of each Protobuf type are slow: build them before a client waits.
         with contextlib.suppress(SnapshotError):  # The first tick reports it.
-            self._build(
-                self._settings
-            )  # The first messages of each Protobuf type are slow: build them before a client waits.
+            self._build(self._settings, self._secrets.of(self._settings))
         for_envoys, *for_workers = self._servers
         await for_envoys.start()
         state = await self._saver.load(self._settings)
@@ -184,7 +183,7 @@ class XdsServer:
     async def apply(self, settings: Settings) -> None:
         """Apply changed settings; if they cannot be built, the old ones stay."""
         self._secrets.reconfigure(settings)
-        await asyncio.to_thread(self._build, settings)
+        await asyncio.to_thread(self._build, settings, self._secrets.of(settings))
         self._http2.reconfigure(settings)
         await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
@@ -196,8 +195,9 @@ class XdsServer:
         self._operators.reconfigure(settings)
         self._ticker.request_tick()
 
-    def _build(self, settings: Settings) -> None:
-        secrets, protocols = self._secrets.of(settings), self._http2.choice
+    def _build(self, settings: Settings, secrets: tuple[Resource, ...]) -> None:
+        """On any thread: it reads frozen values only."""
+        protocols = self._http2.choice
         build_snapshot(settings, membership(settings), {}, frozenset(), secrets=secrets, protocols=protocols)
 
     async def drain(self) -> None:
