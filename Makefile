@@ -38,8 +38,7 @@ test: $(STAMP)
 	$(BIN)/python -m $(if $(TEST_ARGS),pytest $(TEST_ARGS),testing.suite)
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=long)
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=long $(TEST_ARGS)
 
 SOAK_SECONDS ?= 600
 soak: $(STAMP)

@@ -107,7 +107,10 @@ def test_mixed_prompt_lengths_make_no_engine_fast() -> None:
     assert fleet.run(sorted(turns, key=lambda turn: turn.at_seconds)).busiest_over_mean <= 1.25
 
 
-@pytest.mark.parametrize(("engines", "rate"), [(4, 2.0), (2, 7.0)])
+@pytest.mark.parametrize(
+    ("engines", "rate"),
+    [(4, 2.0), (2, 7.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(2, 2.0), (4, 7.0)])],
+)
 def test_an_engine_of_half_the_speed_gets_less(engines: int, rate: float) -> None:
     """Nothing while the others are idle, and its part when they are not; once there is evidence."""
     random = Random(engines)

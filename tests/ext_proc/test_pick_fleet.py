@@ -177,7 +177,10 @@ def conversations(rate: float, seconds: float = 20.0, tokens: int = 1500) -> lis
     return sorted(turns, key=lambda turn: turn.at_seconds)
 
 
-@pytest.mark.parametrize(("workers", "rate"), [(4, 22.0), (1, 40.0)])
+@pytest.mark.parametrize(
+    ("workers", "rate"),
+    [(4, 22.0), (1, 40.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 22.0), (4, 40.0)])],
+)
 def test_hot_system_prompt_spreads_with_its_load(workers: int, rate: float) -> None:
     """By a fixed price of cold work all of it went to two engines of four, and waited there."""
     ran = Fleet(workers=workers).run(one_system_prompt(rate))
@@ -267,7 +270,16 @@ class LateGauges(Fleet):
 
 @pytest.mark.parametrize(
     ("kind", "rate", "answer"),
-    [(Fleet, 5.0, 32), (Fleet, 20.0, 4), (LateGauges, 5.0, 4), (LateGauges, 20.0, 32)],
+    [
+        (Fleet, 5.0, 32),
+        (Fleet, 20.0, 4),
+        (LateGauges, 5.0, 4),
+        (LateGauges, 20.0, 32),
+        pytest.param(Fleet, 5.0, 4, marks=pytest.mark.slow),
+        pytest.param(Fleet, 20.0, 32, marks=pytest.mark.slow),
+        pytest.param(LateGauges, 5.0, 32, marks=pytest.mark.slow),
+        pytest.param(LateGauges, 20.0, 4, marks=pytest.mark.slow),
+    ],
 )
 def test_short_prompts_go_in_turn_whatever_gauges_still_tell(
     kind: type[Fleet], rate: float, answer: int
