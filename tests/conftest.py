@@ -9,6 +9,7 @@ does so through fixtures or the product's own code carries the mark `io`.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from functools import cache
@@ -99,9 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Do not trace tests with the mark `untraced`: a tracer doubles what a test computes."""
+    """Do not trace tests with the mark `untraced` under `coverage run`: a tracer doubles what they compute.
+
+    `bench.mutants` traces them all the same, because they may be the only ones that notice a mutant.
+    """
     coverage = Coverage.current() if item.get_closest_marker("untraced") else None
-    if coverage is None:
+    if coverage is None or "COVERAGE_RUN" not in os.environ:
         return (yield)
     coverage.stop()
     try:
