@@ -1,4 +1,4 @@
-"""The fields of a serialised Protobuf message, looked at before anything is made of them. Pure.
+"""The fields of a serialised Protobuf message: read before anything is made of them, or written as one. Pure.
 
 A field of two bytes becomes an object of a hundred, so a bound on a message's bytes alone bounds little.
 Source: https://protobuf.dev/programming-guides/encoding
@@ -22,6 +22,21 @@ _LONGEST_VARINT: Final = 10
 def sized(number: int) -> int:
     """Return the tag of a field that has a length."""
     return number << 3 | SIZED
+
+
+def varint_of(number: int) -> bytes:
+    """Return a number of 0 or more as a varint."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def field_of(tag: bytes, content: bytes) -> bytes:
+    """Return a field that has a length; `tag` as it is serialised."""
+    return b"".join((tag, varint_of(len(content)), content))
 
 
 def fields(data: bytes | bytearray, at: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -52,7 +52,7 @@ from fleet.envoy_api.config.route.v3 import route_pb2
 from fleet.envoy_api.xds.type.matcher.v3 import matcher_pb2
 from fleet.models import has_aliases
 from fleet.names import LEADING_FILTER, METADATA_LENGTH, METADATA_MODEL, METADATA_NAMESPACE, METADATA_POOL
-from fleet.wire_fields import sized
+from fleet.wire_fields import field_of
 from xds_server.envoy.extension import metadata, overwriting, packed
 from xds_server.envoy.upgrades import untouched
 
@@ -72,10 +72,9 @@ _END: Final = "\n"
 _MAP: Final = "warmroute.pool"
 _MAP_NAMESPACE: Final = "envoy.filters.http.rbac"
 _MAP_RESULT: Final = "shadow_effective_policy_id"
-_RBAC: Final = 2
-"""The field of RBACPerRoute."""
-_SHADOW_MATCHER: Final = 5
-"""The field of RBAC."""
+# Tags of length-delimited fields: field number << 3 | 2.
+_RBAC: Final = b"\x12"  # RBACPerRoute.rbac
+_SHADOW_MATCHER: Final = b"\x2a"  # RBAC.shadow_matcher
 _IN_PATH: Final = r"^(?:[!->@-~]*/(?:models|deployments)/([!->@-~]+)\C*|\C*[?&]model=([!-%'-~]+)\C*|\C*)$"
 """All behind `/models/` or `/deployments/`, otherwise the query's `model`, otherwise nothing."""
 
@@ -178,17 +177,8 @@ def with_map(config: bytes, table: ModelTable) -> bytes:
     filter_config = made.virtual_hosts[0].typed_per_filter_config[_MAP]
     filter_config.type_url = packed(RbacPerRoute()).type_url
     matcher = matcher_pb2.Matcher(matcher_tree=tree).SerializeToString(deterministic=True)
-    filter_config.value = _field(_RBAC, _field(_SHADOW_MATCHER, matcher))
+    filter_config.value = field_of(_RBAC, field_of(_SHADOW_MATCHER, matcher))
     return made.SerializeToString(deterministic=True)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Return a field of a message, which has a length."""
-    spelt, size = bytearray([sized(number)]), len(content)
-    while size > 127:
-        spelt.append(size & 127 | 128)
-        size >>= 7
-    return bytes(spelt) + bytes([size]) + content
 
 
 def _spellings(name: str, names: list[str]) -> Iterator[str]:

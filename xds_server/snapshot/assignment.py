@@ -17,6 +17,7 @@ from fleet.envoy_api.config.core.v3 import base_pb2, health_check_pb2
 from fleet.envoy_api.config.endpoint.v3 import endpoint_components_pb2
 from fleet.errors import SnapshotError
 from fleet.names import TYPE_ENDPOINT
+from fleet.wire_fields import field_of, varint_of
 from xds_server.snapshot.snapshot import Resource
 from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
 from xds_server.weights.topology import Places, nearer_weighs_more
@@ -59,7 +60,7 @@ class Layout:
         self._counts = [len(endpoints) for _, endpoints in ordered]
         self._endpoints = [_endpoint(endpoint) for _, endpoints in ordered for endpoint in endpoints]
         self._heads = [_heads(endpoint, _HEALTHY) for endpoint in self._endpoints]
-        self._begin = _field(_CLUSTER_NAME, pool.name.encode())
+        self._begin = field_of(_CLUSTER_NAME, pool.name.encode())
         self._begins = [_locality(place) for place in self.localities]
 
     @cached_property
@@ -86,7 +87,7 @@ class Layout:
         parts, row = [self._begin], 0
         for begin, count in zip(self._begins, self._counts, strict=True):
             body = b"".join((begin, *entries[row : row + count], _LOCALITY_WEIGHT))
-            parts.append(_field(_ENDPOINTS, body))
+            parts.append(field_of(_ENDPOINTS, body))
             row += count
         return b"".join(parts)
 
@@ -129,19 +130,6 @@ class Assignment:
         return Resource.of(self.layout.pool, TYPE_ENDPOINT, serialised)
 
 
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= _ONE_BYTE_VARINT:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _field(tag: bytes, content: bytes) -> bytes:
-    return b"".join((tag, _varint(len(content)), content))
-
-
 def _endpoint(endpoint: Endpoint) -> bytes:
     entry = endpoint_components_pb2.LbEndpoint()
     address = entry.endpoint.address.socket_address
@@ -168,16 +156,16 @@ def _health(status: int) -> bytes:
 def _begins(size: int) -> tuple[bytes, bytes]:
     """Tag and length of an LbEndpoint with `size` bytes before a weight of one and of two bytes."""
     short, long = (size + len(_tails()[weight]) for weight in (MIN_WEIGHT, _ONE_BYTE_VARINT))
-    return _LB_ENDPOINTS + _varint(short), _LB_ENDPOINTS + _varint(long)
+    return _LB_ENDPOINTS + varint_of(short), _LB_ENDPOINTS + varint_of(long)
 
 
 @cache
 def _tails() -> tuple[bytes, ...]:
     """The bytes of every weight; at most 10000 takes two bytes of varint."""
-    return tuple(_field(_LB_WEIGHT, b"\x08" + _varint(weight)) for weight in range(MAX_WEIGHT + 1))
+    return tuple(field_of(_LB_WEIGHT, b"\x08" + varint_of(weight)) for weight in range(MAX_WEIGHT + 1))
 
 
 def _locality(place: Locality) -> bytes:
     """An empty message, not an absent one: Envoy then knows that there is no locality."""
     message = base_pb2.Locality(region=place.region, zone=place.zone, sub_zone=place.sub_zone)
-    return _field(_LOCALITY, message.SerializeToString(deterministic=True))
+    return field_of(_LOCALITY, message.SerializeToString(deterministic=True))
