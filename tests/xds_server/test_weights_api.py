@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -198,3 +199,14 @@ async def test_changes_are_remembered_newest_first_and_bounded() -> None:
     assert of_b["verdict"]["address"] == B
     assert len(stage.decisions.view(Query(limit=1))["weights"]) == 1
     assert stage.decisions.view(Query(request="r"))["weights"] == []
+
+
+async def test_changes_of_an_interrupted_tick_are_remembered() -> None:
+    stage = Stage()
+    decisions = WeightDecisions(300, lambda: stage.wall, stage.api.endpoint)
+    first = weigh(Weigher(WeightSettings(), SignalSettings()), MEMBERSHIP, {}, 1.0)
+    decisions.note(dataclasses.replace(first, changes=tuple(first.changes) * 100), "v1")
+    stage.wall += 1
+    list(decisions.note(first, "v2"))
+    versions = [entry["version"] for entry in decisions.view(Query(limit=300))["weights"]]
+    assert versions == ["v2"] * 2 + ["v1"] * 200

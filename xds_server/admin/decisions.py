@@ -35,6 +35,7 @@ class WeightDecisions:
         self._wall = wall
         self._verdict = verdict
         self._ring: deque[_Decision] = deque(maxlen=limit)
+        self._steps: Iterator[None] = iter(())
 
     def resize(self, limit: int) -> None:
         """Change the limit; the newest changes stay."""
@@ -42,8 +43,17 @@ class WeightDecisions:
             self._ring = deque(self._ring, maxlen=limit)
 
     def note(self, update: WeightUpdate, version: str) -> Iterator[None]:
-        """Remember a published update, some changes at each step: an explanation reads the whole pool."""
-        at, count = self._wall(), len(update.changes)
+        """Return the steps that remember a published update: an explanation reads the whole pool.
+
+        First ends the steps of the update before, if a newer tick has interrupted them.
+        """
+        for _ in self._steps:
+            pass
+        self._steps = self._remember(self._wall(), update, version)
+        return self._steps
+
+    def _remember(self, at: float, update: WeightUpdate, version: str) -> Iterator[None]:
+        count = len(update.changes)
         for start in range(max(0, count - (self._ring.maxlen or 0)), count, _STEP):
             changes = update.changes[start : start + _STEP]
             self._ring.extend(_Decision(at, version, change) for change in changes)
