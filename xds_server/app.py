@@ -25,7 +25,7 @@ from xds_server.endpoints.fitness import Sleepers, asleep_of, unfit_of
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.status import with_states
-from xds_server.envoy.build import build_snapshot
+from xds_server.envoy.build import build_snapshot, of_settings
 from xds_server.envoy.remaking import Remaking
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from fleet.endpoint import Membership
     from fleet.service.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
@@ -163,7 +164,8 @@ class XdsServer:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
         # The first messages of each Protobuf type are slow: build them before a client waits.
         with contextlib.suppress(SnapshotError):  # The first tick reports it.
-            self._build(self._settings, self._secrets.of(self._settings))
+            secrets = self._secrets.of(self._settings)
+            self._build(self._settings, secrets, membership(self._settings))
         for_envoys, *for_workers = self._servers
         await for_envoys.start()
         state = await self._saver.load(self._settings)
@@ -183,7 +185,8 @@ class XdsServer:
     async def apply(self, settings: Settings) -> None:
         """Apply changed settings; if they cannot be built, the old ones stay."""
         self._secrets.reconfigure(settings)
-        await asyncio.to_thread(self._build, settings, self._secrets.of(settings))
+        secrets, served = self._secrets.of(settings), self._keeper.membership()
+        await asyncio.to_thread(self._build, settings, secrets, served)
         self._http2.reconfigure(settings)
         await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
@@ -195,10 +198,10 @@ class XdsServer:
         self._operators.reconfigure(settings)
         self._ticker.request_tick()
 
-    def _build(self, settings: Settings, secrets: tuple[Resource, ...]) -> None:
-        """On any thread: it reads frozen values only."""
-        protocols = self._http2.choice
-        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=secrets, protocols=protocols)
+    def _build(self, settings: Settings, secrets: tuple[Resource, ...], named: Membership) -> None:
+        """On any thread: it reads frozen values only. The next tick uses the routes to the `named` models."""
+        made = of_settings(settings, self._http2.choice, tables(settings, named))
+        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=secrets, made=made)
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; their configuration stays valid."""

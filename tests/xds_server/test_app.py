@@ -1,6 +1,8 @@
 """xds_server as a whole: ready after the first full sync, and not ready any more once it drains."""
 
 import asyncio
+import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +18,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
+from fleet.endpoint import Membership
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from fleet.identity import cached_by_identity
 from fleet.names import TYPE_CLUSTER
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app
 from xds_server.admin.operators import Operators
 from xds_server.app import XdsServer
+from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.envoy.routes import routes
 
 SETTINGS = """
@@ -200,5 +205,45 @@ async def test_a_start_makes_routes_once(tmp_path: Path, monkeypatch: pytest.Mon
         assert made == 1
         await until(lambda: server.ready)
         assert made == 1
+    finally:
+        await server.stop()
+
+
+async def test_a_reload_makes_routes_on_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those to models that only engines list."""
+    on_loop = list[bool]()
+
+    def recorded(*inputs: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return routes(*inputs)
+
+    @cached_by_identity
+    def listing(members: Membership) -> Membership:
+        return Membership(
+            tuple(
+                dataclasses.replace(
+                    pool, endpoints=tuple(dataclasses.replace(e, listed=("adapter",)) for e in pool.endpoints)
+                )
+                for pool in members.pools
+            )
+        )
+
+    original = EndpointKeeper.membership
+    monkeypatch.setattr(EndpointKeeper, "membership", lambda keeper: listing(original(keeper)))
+    text = SETTINGS.replace("pool: p}}", "pools: [q, p]}}").replace(
+        "pools: [{{", "pools: [{{name: q}}, {{", 1
+    )
+    settings = parse_settings(text.format(path=tmp_path))
+    server = XdsServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), control=False)
+    await server.start()
+    try:
+        await until(lambda: server.ready)
+        monkeypatch.setattr("xds_server.envoy.build.routes", recorded)
+        before = server._snapshots.snapshot
+        (listener,) = settings.listeners
+        changed = listener.model_copy(update={"name": "m"})
+        await server.apply(settings.model_copy(update={"listeners": (changed,)}))
+        await until(lambda: server._snapshots.snapshot is not before)
+        assert on_loop == [False]
     finally:
         await server.stop()
