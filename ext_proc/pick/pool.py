@@ -226,8 +226,9 @@ class PoolState:
 
     def ended(self, address: str, sent: SentRequest, now: float) -> None:
         """Note the end of a request that was booked for an endpoint."""
-        row, backlog = self.shape.position[address], self.backlog
-        if backlog.first_tokens.ended(row, sent, now):
+        row, backlog = self.shape.position.get(address), self.backlog
+        # The columns may have become those of ranks meanwhile.
+        if row is not None and backlog.first_tokens.ended(row, sent, now):
             mean = sent.expected.mean
             # Those behind it wait no longer for the part of its prompt that is not computed.
             backlog.free_at[row] -= min(mean - sent.expected.queue, sent.at + mean - now)

@@ -173,6 +173,22 @@ def test_endpoints_are_the_columns_again_without_ranks() -> None:
     assert ask(made, 1).reason.value == "warm"
 
 
+def test_a_request_may_outlast_a_change_to_ranks_and_back() -> None:
+    without = view_of(pool_of(count=len(ENDS)))
+    made = world(without)
+    for before, after in ((without, view()), (view(), without)):
+        made.store.publish(before)
+        request = whole(chat(text_of(1)))
+        decision = made.director.pick(request, made.director.reader.read(request))
+        sent = made.director.book(decision)
+        pick = decision.result
+        token = made.director.started(pick.rank_name or pick.endpoints[0], sent)
+        made.store.publish(after)
+        made.director.pools.follow()
+        made.director.finished(token)
+        assert [entry.in_flight for entry in made.director.traffic.snapshot()] == [0]
+
+
 @pytest.mark.parametrize("rank", range(RANKS))
 def test_kv_events_of_a_rank_make_that_rank_warm(rank: int) -> None:
     made = world()
