@@ -250,12 +250,11 @@ class RequestStream:
         processor.streams -= 1
         token, self._token = self._token, None
         claim, self._claim = self._claim, None
-        try:
-            if token is not None:
-                processor.director.finished(token)
+        with processor.faults:
             self._exchange.close()
-        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
-            processor.faults.note(error)
+        if token is not None:
+            with processor.faults:
+                processor.director.finished(token)
         if claim is not None:
             with processor.faults:
                 processor.keys.end(claim)
