@@ -27,7 +27,6 @@ from ext_proc.prompt.envelope import (
     SessionFields,
     adapter_of,
     body_model_of,
-    is_plain,
     is_reference,
     leads_of,
     plain_path,
@@ -138,13 +137,12 @@ class BodyReader:
         """Return the prompt of a chat whose messages are decoded."""
         plain_path(path)
         pieces: text.Pieces = []
-        plain = is_plain(chat)
-        for name, raw in () if plain else leads_of(chat):
+        for name, raw in leads_of(chat):
             _add_lead(pieces, name, raw, rich=False)
         prompt_at = len(pieces)
         add_decoded(pieces, chat.messages)
         strip_lines(pieces, prompt_at, self._lines)
-        return self._prompt(pieces, chat, path, None, plain=plain)
+        return self._prompt(pieces, chat, path, None)
 
     def _prompt(
         self,
@@ -154,15 +152,14 @@ class BodyReader:
         tokens: int | None,
         *,
         complete: bool = True,
-        plain: bool = False,
     ) -> Prompt | Unreadable:
-        """Join a prompt's pieces; `plain` is `is_plain`'s answer."""
+        """Join a prompt's pieces."""
         joined = b"".join(pieces)
         if not joined:
             return Unreadable.NO_PROMPT
         session = "" if self._session is None else self._session.of(members)
         model, salt = model_of(path, body_model_of(members)), salt_of(members)
-        return Prompt(model, salt, joined, complete, "" if plain else adapter_of(members), session, tokens)
+        return Prompt(model, salt, joined, complete, adapter_of(members), session, tokens)
 
 
 def _add_leads(

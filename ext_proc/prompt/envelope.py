@@ -139,8 +139,6 @@ class _Parameters(msgspec.Struct, gc=False):
 _OTHERS: Final = tuple(key for key in PROMPTS if key != "messages")
 _others_of: Final = attrgetter(*_OTHERS)
 _NO_OTHERS: Final = (ABSENT,) * len(_OTHERS)
-_apart_of: Final = attrgetter(*LEADS, *ADAPTERS, "extra_key", "parameters")
-_NONE_APART: Final = (ABSENT,) * (len(LEADS) + len(ADAPTERS) + 2)
 _prompts_of: Final = attrgetter(*PROMPTS)
 _leads_of: Final = attrgetter(*LEADS)
 _adapters_of: Final = attrgetter(*ADAPTERS)
@@ -304,11 +302,6 @@ def _is_prompt(envelope: Envelope, key: str, raw: msgspec.Raw, open_key: str | N
         # The Responses API's `text` says how the answer is formatted.
         return memoryview(raw)[0] in (QUOTE, LIST)
     return key != "prompt" or not is_reference(envelope, open_key)
-
-
-def is_plain(envelope: Members) -> bool:
-    """Whether there is neither a lead nor an adapter nor a key apart: as most chats are."""
-    return _apart_of(envelope) == _NONE_APART
 
 
 def leads_of(envelope: Members) -> list[tuple[str, msgspec.Raw]]:
