@@ -136,6 +136,8 @@ class _Parameters(msgspec.Struct, gc=False):
     lora_name: msgspec.Raw = ABSENT
 
 
+_HEAD_BYTES: Final = 4096
+"""Of a body, in which the messages of most chats begin."""
 _OTHERS: Final = tuple(key for key in PROMPTS if key != "messages")
 _others_of: Final = attrgetter(*_OTHERS)
 _NO_OTHERS: Final = (ABSENT,) * len(_OTHERS)
@@ -162,6 +164,9 @@ class EnvelopeReader:
 
     def read_chat(self, body: bytes) -> Chat | None:
         """Return the members of a chat whose prompt is its messages, each with a role; otherwise None."""
+        # All other bodies would be decoded twice.
+        if body.find(b'"messages"', 0, _HEAD_BYTES) < 0:
+            return None
         self._counted = 0
         try:
             chat = self._chats.decode(body)
