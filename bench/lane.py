@@ -8,9 +8,9 @@ again, each time with another end. Latencies are wrk's, which counts a slow answ
 that its connection could have sent in the meantime.
 
 The sides: `alone` is Envoy with a static configuration, `bare` a grpc.aio server that answers a constant,
-`bare_lane` the same constant on the lane, `grpcio` and `lane` ext_proc on either transport, `at_once` the
-lane without work behind its replies. The output ends with a far target, which does not count for the exit
-status: a fifth of the bare server's CPU. It shows what is left to gain.
+`bare_lane` the same constant on the lane, `grpcio` and `lane` ext_proc on either transport. The output ends
+with a far target, which does not count for the exit status: a fifth of the bare server's CPU. It shows what
+is left to gain.
 
 Three more runs have a flag each: `--long`, `--streams` and `--idle`. wrk (Debian's package `wrk`) is needed
 by all but the last two.
@@ -28,7 +28,6 @@ from bench import lane_long
 from bench.handshake import cpu_seconds
 from bench.lane_site import (
     ALONE,
-    AT_ONCE,
     BARE,
     BARE_LANE,
     FAILURES,
@@ -60,7 +59,7 @@ MOST_OF_BARE_ADDED: Final = 0.5
 """What the service adds to the p50 of one connection at 4 KB, divided by what the bare server adds."""
 MOST_ADDED_MS: Final = 5.0
 """To the p50 of one connection at 220 KB."""
-_ALL: Final = (*SIDES, BARE_LANE, AT_ONCE)
+_ALL: Final = (*SIDES, BARE_LANE)
 _WARM_UP_CONNECTIONS: Final = 8
 
 

@@ -53,8 +53,6 @@ GRPCIO: Final = "grpcio"
 LANE: Final = "lane"
 BARE_LANE: Final = "bare_lane"
 """The bare server's answers on the lane: the transport without our own work."""
-AT_ONCE: Final = "at_once"
-"""ext_proc on the lane, where the work that follows a decision goes ahead of its reply."""
 SIDES: Final = (ALONE, BARE, GRPCIO, LANE)
 ENGINES: Final = 8
 FAILURES: Final = ("spurious_msgs_received", "streams_failed", "failure_mode_allowed", "message_timeouts")
@@ -250,7 +248,6 @@ async def serve(side: str, directory: Path, engines: Sequence[str]) -> None:
         members = membership(site.settings)
         fleet.publish(FleetView(members, {}, SignalTable.unknown(members.addresses)))
         worker = ExtProcServer(site.settings, fleet, CollectorRegistry(), TracerProvider(), follow=False)
-        vars(worker)["_processor"].settles_later = side != AT_ONCE
         await worker.start()
     print(f"{_LISTENING} {site.socket}", flush=True)
     await asyncio.Event().wait()

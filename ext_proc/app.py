@@ -75,11 +75,7 @@ class ExtProcServer:
         self._kv.view.on_emptied = self._director.pools.emptied
         self._keys = Idempotency(settings, registry, clock, self._worker)
         self._processor = ExternalProcessor(
-            self._director,
-            self._keys,
-            provider.get_tracer("warmroute.ext_proc"),
-            registry,
-            settles_later=True,
+            self._director, self._keys, provider.get_tracer("warmroute.ext_proc"), registry
         )
         self._service, self._grpc, self._unread = self._servers(settings, certificates, registry)
         self._limit_memory()

@@ -8,10 +8,7 @@
     confirm   the other workers confirm the claim, where they share keys: the only step that waits
     decide    the pick, within the endpoint-picker protocol
     reply     the exchange's replies; the decision is final
-    settle    it is booked, counted and traced: at once, or once the replies are on their way
-
-A `pending` decision is settled before this worker takes any further message or end of a
-stream. So whatever the transport does in between, each pick sees all decisions before it.
+    settle    it is booked, counted and traced, so that the next pick sees it
 
 No exception of ours leaves a stream: each step catches and counts it, and the message is answered without a
 pick.
@@ -79,12 +76,8 @@ class ExternalProcessor:
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
-        settles_later: bool = False,
     ) -> None:
-        """`draw` is uniform in [0, 1), `wall` returns Unix seconds.
-
-        `settles_later`: the service calls `settle` once replies are on their way.
-        """
+        """`draw` is uniform in [0, 1), `wall` returns Unix seconds."""
         settings = director.settings
         self.director = director
         self.models = ModelChoice(director, settings)
@@ -100,15 +93,11 @@ class ExternalProcessor:
         self.streams = 0
         """Open streams."""
         self.metrics.streams.set_function(lambda: self.streams)
-        self.settles_later = settles_later
-        self.pending: tuple[RequestStream, Decision, HttpRequest, str] | None = None
-        """A decision that is not settled yet: its stream, itself, its request, and its span's traceparent."""
         self._warned_streamed = False
         self._apply(settings)
 
     def reconfigure(self, settings: Settings) -> None:
         """Apply changed settings, to the director as well."""
-        self.settle()
         self.director.reconfigure(settings)
         self.buffered.limit = settings.limits.held_body_bytes
         self.decisions.resize(settings.limits.decisions)
@@ -132,12 +121,6 @@ class ExternalProcessor:
             {session_attribute((name, *of_sessions)) for name in sessions},
             (LISTENER,) if self.models.listeners else (),
         )
-
-    def settle(self) -> None:
-        """Settle the pending decision, if there is one; never raises for a fault of ours."""
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            RequestStream.settle(*pending)
 
     def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
         """Count a decision; `streamed`: the body came too late for it."""
@@ -200,8 +183,6 @@ class RequestStream:
 
         Never raises for a fault of ours.
         """
-        if self._processor.pending is not None:
-            self._processor.settle()
         event = self._receive(message)
         if isinstance(event, list):
             if self._exchange.state is State.OBSERVING:
@@ -229,12 +210,10 @@ class RequestStream:
         """Answer the deciding message once the other workers have answered for its key."""
         if not await self._processor.keys.confirm(claim):
             self._claim, self._duplicate = None, True
-        self._processor.settle()  # Others may have been decided meanwhile.
         return self._reply(request)
 
     def leave_early(self) -> list[bytes]:
         """Return the buffered body to Envoy before the stream ends; never raises for a fault of ours."""
-        self._processor.settle()
         with self._processor.faults:
             event = self._exchange.leave_early()
             if isinstance(event, list):
@@ -245,8 +224,6 @@ class RequestStream:
     def close(self) -> None:
         """End the request: it is no longer in flight; never raises for a fault of ours."""
         processor = self._processor
-        if processor.pending is not None:
-            processor.settle()
         processor.streams -= 1
         token, self._token = self._token, None
         claim, self._claim = self._claim, None
@@ -334,10 +311,7 @@ class RequestStream:
             decision = Decision(self._after_fault(request))
             replies = self._resume(decision.result, metadata)
         self._parsed = self._chosen = None  # The stream lasts as long as the response.
-        processor = self._processor
-        processor.pending = self, decision, request, metadata.get(METADATA_TRACE, "")
-        if not processor.settles_later:
-            processor.settle()
+        self.settle(decision, request, metadata.get(METADATA_TRACE, ""))
         return replies
 
     def _resume(self, result: PickResult, metadata: Mapping[str, str]) -> list[bytes]:

@@ -51,8 +51,6 @@ class ExtProcService:
         self.processor = processor
         self.turns = Turns(time.monotonic)
         self.closing = False
-        self._settling = False
-        """A call of `_settle` is on its way."""
         self._open: set[ProcessHandler] = set()
         self._empty = asyncio.Event()
 
@@ -80,19 +78,6 @@ class ExtProcService:
         self._open.discard(handler)
         if not self._open:
             self._empty.set()
-
-    def settle_later(self) -> None:
-        """Settle the pending decision once its replies are written.
-
-        The lane writes behind the last message of a pass of the loop, and this runs in the next pass.
-        """
-        if self.processor.pending is not None and not self._settling:
-            self._settling = True
-            asyncio.get_running_loop().call_soon(self._settle)
-
-    def _settle(self) -> None:
-        self._settling = False
-        self.processor.settle()
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
@@ -260,7 +245,6 @@ class ProcessHandler:
     def _write(self, replies: list[bytes]) -> None:
         if replies:
             self._call.write(*replies)
-            self._service.settle_later()
 
     def _fail(self, error: Exception) -> None:
         """End the stream with OK, so that the request goes on.
