@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct("<Q")
 _EQUAL: Final = 64
 _EACH: Final = 32
-_WIDEST: Final = 1024
-"""Units: of the blocks at the end of the longest prompt that the settings allow, 65,536 units."""
+_LENGTHS: Final = 10
+"""After the first: the longest prompt that the settings allow, 65,536 units, has exactly these blocks."""
 
-
-def _ends(most: int) -> NDArray[np.int64]:
-    kinds = np.arange(most) // _EACH - (_EQUAL // _EACH - 1)
-    return np.concatenate(([0], np.minimum(1 << kinds.clip(0, 62), _WIDEST).cumsum()))
-
-
-ENDS: Final[NDArray[np.int64]] = _ends(4096)
+ENDS: Final[NDArray[np.int64]] = np.cumsum(
+    [0] + [1] * _EQUAL + [1 << length for length in range(1, _LENGTHS + 1) for _ in range(_EACH)]
+)
 """By number of leading blocks: their length in units."""
 _ENDS: Final[list[int]] = ENDS.tolist()
 
@@ -92,12 +88,12 @@ def block_hashes(text: bytes, *, identity: bytes, block_bytes: int, max_blocks: 
     if block_bytes < 1:
         raise ValueError(f"block_bytes {block_bytes}: allowed: 1 and above")
     chain = xxh3_64_intdigest(identity)
-    left = min(len(text) // block_bytes, max_blocks)
+    left = min(len(text) // block_bytes, max_blocks, _ENDS[-1])
     at, width, most, blocks = 0, 1, _EQUAL, list[bytes]()
     while (count := min(left // width, most)) > 0:
         # One call cuts many blocks: slice by slice the cutting takes as long as the hashing.
         blocks += np.frombuffer(text, f"V{width * block_bytes}", count, at * block_bytes).tolist()
         at += count * width
         left -= count * width
-        width, most = min(2 * width, _WIDEST), _EACH if width < _WIDEST else left
+        width, most = 2 * width, _EACH
     return [chain := xxh3_64_intdigest(block, chain) for block in blocks]

@@ -73,7 +73,8 @@ def test_a_lone_surrogate_has_an_identity() -> None:
 
 
 def test_blocks_cover_all_but_a_thirtysecond() -> None:
-    for length in range(65_537):
+    assert units(blocks_within(65_536)) == 65_536
+    for length in range(65_536):
         blocks = blocks_within(length)
         assert units(blocks) <= length < units(blocks + 1)
         assert length - units(blocks) <= length // 32
