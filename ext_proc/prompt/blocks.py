@@ -2,7 +2,7 @@
 
 The first `_EQUAL` blocks have `block_bytes` each; from there on, each `_EACH` have twice as many as those
 before them. So a block is at most a 32nd of the text before it, which is as exact as predictions need, and a
-prompt of 220 KB has 181 blocks instead of 880. A unit is the length of a first block, `block_bytes`.
+prompt of 220 KB has 183 blocks instead of 880. A unit is the length of a first block, `block_bytes`.
 """
 
 from __future__ import annotations

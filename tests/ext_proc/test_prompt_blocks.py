@@ -74,6 +74,7 @@ def test_a_lone_surrogate_has_an_identity() -> None:
 
 def test_blocks_cover_all_but_a_thirtysecond() -> None:
     assert units(blocks_within(65_536)) == 65_536
+    assert [blocks_within(kib * 4) for kib in (4, 48, 220)] == [16, 112, 183], "of 256 bytes, decision 35"
     for length in range(65_536):
         blocks = blocks_within(length)
         assert units(blocks) <= length < units(blocks + 1)
