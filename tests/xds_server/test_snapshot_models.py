@@ -6,6 +6,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from envoy_data_plane.envoy.extensions.filters.http.rbac.v3 import RbacPerRoute
+
 from fleet.envoy_api.config.route.v3 import route_pb2
 from fleet.models import Place, tables
 from fleet.names import (
@@ -85,3 +87,22 @@ def test_routes_hold_each_name_once() -> None:
     assert 0 < size(200) - size(100) < 100 * 600
     assert size(200, "abc") - size(100, "abc") == size(200) - size(100)
     assert b"RBACPerRoute" not in routes(settings_of(pools=["a", "b"]))[0].body.value
+
+
+def test_escapes_in_a_name_take_no_path_of_another() -> None:
+    """An engine that lists `org%2Fm` would get the requests for `org/m` of a pool ahead of its own."""
+    settings = settings_of(pools=["a", "b", "c"])
+    places = {"org/m": Place("b", "org/m"), "m:1": Place("a", "m:1")}
+    listed = ("org%2Fm", "m%3A1", "org%2F", "50%", "a%2Fb")
+    several = tables(settings, membership(settings))["l"]
+    table = dataclasses.replace(several, places={**places, **{name: Place("c", name) for name in listed}})
+    (resource,) = routes(settings, tables={"l": table})
+    config = route_pb2.RouteConfiguration.FromString(resource.body.value)
+    per_route = config.virtual_hosts[0].typed_per_filter_config["warmroute.pool"].value
+    made: Any = RbacPerRoute.parse(per_route)
+    entries = made.rbac.shadow_matcher.matcher_tree.prefix_match_map.map
+    pools = {key: match.action.name for key, match in entries.items()}
+    assert pools["org%2Fm\n"] == pools["org/m\n"] == "b"
+    assert "m%3A1\n" not in pools
+    assert "org%2F\n" not in pools
+    assert pools["org%252Fm\n"] == pools["50%\n"] == pools["a%2Fb\n"] == "c"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation
 from envoy_data_plane.envoy.config.core.v3 import (
@@ -188,7 +188,11 @@ def _spellings(name: str, names: list[str]) -> Iterator[str]:
     """
     # Triton and Azure name an action behind the model, if that does not make the name of another one.
     ends = [_END, *(end for end in "/:" if not _leads(f"{name}{end}", names))]
-    for spelt in {name, quote(name, safe=""), quote(name, safe=":"), quote(name, safe="/")}:
+    spellings = {quote(name, safe=""), quote(name, safe=":"), quote(name, safe="/")}
+    # A path that spells a name with an escape in it may mean another name, which has that spelling then.
+    if (meant := unquote(name)) == name or not _leads(meant, names):
+        spellings.add(name)
+    for spelt in spellings:
         yield from (f"{spelt}{end}" for end in ends)
 
 
