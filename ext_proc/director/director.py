@@ -244,7 +244,7 @@ class Director:
 
     def status(self) -> dict[str, Any]:
         """Return endpoints with their traffic and index size, for the admin server."""
-        traffic = {entry.address: entry for entry in self.traffic.snapshot()}
+        traffic = self.traffic.by_name()
         return {
             pool.shape.name: {
                 address: {

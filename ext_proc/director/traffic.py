@@ -148,12 +148,19 @@ class TrafficCounter:
 
     def snapshot(self) -> list[Traffic]:
         """Return the traffic of every endpoint with a request so far that has not left, ranks together."""
+        by_address: dict[str, Traffic] = {}
+        for name, entry in self.by_name().items():
+            other = by_address.get(address := address_of_rank(name))
+            by_address[address] = entry if other is None else _joined(other, entry)
+        return list(by_address.values())
+
+    def by_name(self) -> dict[str, Traffic]:
+        """Return the same for each endpoint or rank, by its name."""
         now = self._clock()
         since = now - self.window_seconds
-        by_address: dict[str, Traffic] = {}
-        for endpoint in self._by_address.values():
-            entry = Traffic(
-                address=address_of_rank(endpoint.address),
+        return {
+            name: Traffic(
+                address=address_of_rank(name),
                 in_flight=len(endpoint.open),
                 started_total=endpoint.started_total,
                 finished_total=endpoint.finished_total,
@@ -163,9 +170,8 @@ class TrafficCounter:
                 ),
                 prefill_seconds_total=endpoint.prefill_seconds,
             )
-            other = by_address.get(entry.address)
-            by_address[entry.address] = entry if other is None else _joined(other, entry)
-        return list(by_address.values())
+            for name, endpoint in self._by_address.items()
+        }
 
     def _endpoint(self, address: str) -> _EndpointTraffic:
         endpoint = self._by_address.get(address)

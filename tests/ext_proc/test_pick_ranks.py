@@ -131,6 +131,18 @@ def test_traffic_is_reported_by_endpoint() -> None:
     assert all(entry.prefill_seconds_total for entry in reported.values())
 
 
+def test_status_shows_the_traffic_of_each_rank() -> None:
+    made = world()
+    ask(made, 1)
+    name = f"{ENDS[1]}#1"
+    made.director.traffic.finished(made.director.started(name))
+    status = made.director.status()["p"]
+    assert {column: entry["started_total"] for column, entry in status.items() if entry["started_total"]} == {
+        name: 1
+    }
+    assert status[name]["duration_p99_seconds"] is not None
+
+
 def test_a_restarted_engine_is_cold_at_all_of_its_ranks() -> None:
     made = world()
     for number in range(12):
