@@ -200,8 +200,8 @@ class XdsServer:
 
     def _build(self, settings: Settings, secrets: tuple[Resource, ...], named: Membership) -> None:
         """On any thread: it reads frozen values only. The next tick uses the routes to the `named` models."""
-        made = of_settings(settings, self._http2.choice, tables(settings, named))
-        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=secrets, made=made)
+        resources = (*of_settings(settings, self._http2.choice, tables(settings, named)), *secrets)
+        build_snapshot(settings, membership(settings), {}, frozenset(), resources=resources)
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; their configuration stays valid."""
@@ -293,11 +293,11 @@ class XdsServer:
         secrets = self._secrets.of(roster.settings)
         protocols = self._http2.tick(roster.membership, now)
         models = tables(roster.settings, roster.membership)
-        made = (*self._remaking.resources(roster.settings, protocols, models), *secrets)
-        inputs = (roster, self._weights, update.unhealthy, made)
+        resources = (*self._remaking.resources(roster.settings, protocols, models), *secrets)
+        inputs = (roster, self._weights, update.unhealthy, resources)
         remembering: Iterator[None] = iter(())
         if inputs != self._served:
-            if self._publish(roster, update, made):
+            if self._publish(roster, update, resources):
                 remembering = self._operators.published(times, update, signals, now)
             self._served = inputs
         floor = self._sensing.sampling_ratio_floor
@@ -354,10 +354,10 @@ class XdsServer:
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
         return with_states(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
-    def _publish(self, roster: Roster, update: WeightUpdate, made: tuple[Resource, ...]) -> bool:
-        """Set the snapshot of the endpoints and all that is `made`; returns whether it is another one."""
+    def _publish(self, roster: Roster, update: WeightUpdate, resources: tuple[Resource, ...]) -> bool:
+        """Set the snapshot of the endpoints and all other resources; returns whether it is another one."""
         endpoints = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *endpoints, roster.undiscovered, made=made)
+        snapshot = build_snapshot(roster.settings, *endpoints, roster.undiscovered, resources)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *endpoints)
         if not self._snapshots.set(snapshot, for_group):
             return False

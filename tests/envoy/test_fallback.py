@@ -11,10 +11,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from fleet.models import tables
 from fleet.names import HTTP1_SUFFIX
 from fleet.settings.membership import membership
 from tests.envoy.sockets import ACCEPT, HANDSHAKE, PATH, SocketEngines, handshake
 from tests.envoy.two_tongues import TwoTongues
+from xds_server.envoy.build import of_settings
 from xds_server.http2.protocol_choice import ProtocolChoice
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ class Scene:
     def move(self, *pools: str, known: tuple[str, ...] = ("two", "broken")) -> None:
         """Speak HTTP/1.1 to these pools and the first protocol to all others; `known` could speak it."""
         protocols = ProtocolChoice(frozenset(pools), frozenset(known), frozenset(known))
-        self.world.publish(membership(self.world.settings), {}, protocols=protocols)
+        settings = self.world.settings
+        members = membership(settings)
+        resources = of_settings(settings, protocols, tables(settings, members))
+        self.world.publish(members, {}, resources=resources)
 
 
 async def _echo(request: bytes, context: Any) -> bytes:

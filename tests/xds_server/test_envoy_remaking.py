@@ -22,52 +22,54 @@ if TYPE_CHECKING:
 MOVED = ProtocolChoice(frozenset("p"), frozenset("p"), frozenset("p"))
 
 
-def made_settings() -> Settings:
+def new_settings() -> Settings:
     pool = {"name": "p", "protocol": "auto", "endpoints": [{"address": "10.0.0.1:80"}]}
     listener = {"name": "l", "address": "127.0.0.1:9000", "pool": "p"}
     return parse_settings(json.dumps({"pools": [pool], "listeners": [listener]}), environ={})
 
 
 async def test_former_resources_hold_while_a_thread_makes_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, threads, newer = made_settings(), list[bool](), asyncio.Event()
+    settings, threads, newer = new_settings(), list[bool](), asyncio.Event()
 
     def make(*inputs: object) -> object:
         threads.append(threading.current_thread() is threading.main_thread())
         return of_settings(*inputs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(remaking, "of_settings", make)
-    made = Remaking(newer.set)
-    before = made.resources(settings, AS_CONFIGURED, {})
-    assert made.resources(settings, MOVED, {}) is before
+    source = Remaking(newer.set)
+    before = source.resources(settings, AS_CONFIGURED, {})
+    assert source.resources(settings, MOVED, {}) is before
     await newer.wait()
-    await made.close()
-    after = made.resources(settings, MOVED, {})
+    await source.close()
+    after = source.resources(settings, MOVED, {})
     assert after != before
     assert after == of_settings(settings, MOVED, {})
     assert threads == [True, False]
 
 
 async def test_changed_settings_count_at_once() -> None:
-    made = Remaking(lambda: None)
-    first, second = made_settings(), made_settings().model_copy(update={"listeners": ()})
-    before = made.resources(first, AS_CONFIGURED, {})
-    made.resources(first, MOVED, {})
-    assert len(made.resources(second, AS_CONFIGURED, {})) < len(before)
-    await made.close()
-    assert len(made.resources(second, AS_CONFIGURED, {})) < len(before), "what was under way is of the first"
+    source = Remaking(lambda: None)
+    first, second = new_settings(), new_settings().model_copy(update={"listeners": ()})
+    before = source.resources(first, AS_CONFIGURED, {})
+    source.resources(first, MOVED, {})
+    assert len(source.resources(second, AS_CONFIGURED, {})) < len(before)
+    await source.close()
+    assert len(source.resources(second, AS_CONFIGURED, {})) < len(before), (
+        "what was under way is of the first"
+    )
 
 
 async def test_a_fault_of_the_thread_is_the_next_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, made = made_settings(), Remaking(lambda: None)
-    before = made.resources(settings, AS_CONFIGURED, {})
+    settings, source = new_settings(), Remaking(lambda: None)
+    before = source.resources(settings, AS_CONFIGURED, {})
 
     def fail(*_: object) -> None:
         raise ValueError("no routes")
 
     with monkeypatch.context() as patched:
         patched.setattr(remaking, "of_settings", fail)
-        made.resources(settings, MOVED, {})
-        await made.close()
+        source.resources(settings, MOVED, {})
+        await source.close()
         with pytest.raises(ValueError, match="no routes"):
-            made.resources(settings, MOVED, {})
-    assert made.resources(settings, AS_CONFIGURED, {}) is before
+            source.resources(settings, MOVED, {})
+    assert source.resources(settings, AS_CONFIGURED, {}) is before

@@ -15,7 +15,8 @@ from fleet.service.tls import Certificates
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
 from testing.certificates import Authority
-from xds_server.envoy.build import build_snapshot
+from xds_server.envoy.build import build_snapshot, of_settings
+from xds_server.envoy.routes import AS_CONFIGURED
 from xds_server.tls.ocsp.response import Staple
 from xds_server.tls.ocsp.staples import Staples
 from xds_server.tls.secrets import Secrets
@@ -44,7 +45,8 @@ def settings(at: Path, front: str = "front") -> Settings:
 
 
 def snapshot(configured: Settings, secrets: Secrets) -> Snapshot:
-    return build_snapshot(configured, membership(configured), {}, frozenset(), secrets=secrets.of(configured))
+    resources = (*of_settings(configured, AS_CONFIGURED, {}), *secrets.of(configured))
+    return build_snapshot(configured, membership(configured), {}, frozenset(), resources=resources)
 
 
 async def test_rotation_changes_one_secret_only(tmp_path: Path) -> None:

@@ -34,11 +34,9 @@ def build_snapshot(
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
     undiscovered: frozenset[str] = frozenset(),
-    secrets: tuple[Resource, ...] = (),
-    protocols: ProtocolChoice = AS_CONFIGURED,
-    made: tuple[Resource, ...] | None = None,
+    resources: tuple[Resource, ...] | None = None,
 ) -> Snapshot:
-    """Build all resources: those of the settings once, endpoints and weights each time.
+    """Build the load assignments, and join them with all other resources.
 
     Args:
         settings: listeners, pools and where ext_proc is.
@@ -48,9 +46,8 @@ def build_snapshot(
         draining: addresses to mark DRAINING: they finish what they have begun and get nothing new.
         undiscovered: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy
             that has endpoints for them keeps these.
-        secrets: the secrets that TLS of listeners and pools refers to.
-        protocols: which requests of pools that speak HTTP/2 go by HTTP/1.1.
-        made: the resources of the settings and `protocols`; None: they are made here.
+        resources: those of `of_settings`, and the secrets that TLS of listeners and pools refers to; None:
+            those of the settings alone.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -58,10 +55,10 @@ def build_snapshot(
     names = {pool.name for pool in settings.pools}
     if foreign := sorted(pool.name for pool in membership.pools if pool.name not in names):
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(foreign)}")
-    if made is None:
-        made = of_settings(settings, protocols, tables(settings, membership))
+    if resources is None:
+        resources = of_settings(settings, AS_CONFIGURED, tables(settings, membership))
     assignments = load_assignments(membership, weights, unhealthy, draining)
-    snapshot = Snapshot.of([*made, *secrets, *assignments])
+    snapshot = Snapshot.of([*resources, *assignments])
     if missing := secret_names(settings) - snapshot.of_type(TYPE_SECRET).keys():
         raise SnapshotError(f"secrets are referred to but missing: {', '.join(sorted(missing))}")
     check(snapshot, undiscovered)
@@ -73,5 +70,9 @@ def of_settings(
     settings: Settings, protocols: ProtocolChoice, models: Mapping[str, ModelTable]
 ) -> tuple[Resource, ...]:
     """Return the clusters, listeners and routes; they change with no endpoint."""
-    made_routes = routes(settings, protocols, models)
-    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *made_routes)
+    return (
+        *clusters(settings),
+        *listeners(settings),
+        *api_listeners(settings),
+        *routes(settings, protocols, models),
+    )

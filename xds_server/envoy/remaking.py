@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Remaking:
     """The newest resources of the settings. All calls come from one event loop."""
 
-    def __init__(self, on_made: Callable[[], None]) -> None:
-        """`on_made` is called when `resources` has newer ones."""
-        self._on_made = on_made
+    def __init__(self, on_newer: Callable[[], None]) -> None:
+        """`on_newer` is called when `resources` has newer ones."""
+        self._on_newer = on_newer
         self._inputs: Inputs | None = None
-        self._made: tuple[Resource, ...] = ()
+        self._resources: tuple[Resource, ...] = ()
         self._task: asyncio.Task[None] | None = None
 
     def resources(
@@ -46,18 +46,18 @@ class Remaking:
             task, self._task = self._task, None
             task.result()
         if self._inputs is None or self._inputs[0] is not settings:
-            self._inputs, self._made = inputs, of_settings(*inputs)
+            self._inputs, self._resources = inputs, of_settings(*inputs)
         elif self._task is None and not all(map(is_, self._inputs, inputs)):
             self._task = asyncio.create_task(self._remake(inputs), name="resources of the settings")
-        return self._made
+        return self._resources
 
     async def _remake(self, inputs: Inputs) -> None:
         try:
-            made = await asyncio.to_thread(of_settings, *inputs)
+            resources = await asyncio.to_thread(of_settings, *inputs)
         finally:
-            self._on_made()
+            self._on_newer()
         if self._inputs is not None and self._inputs[0] is inputs[0]:
-            self._inputs, self._made = inputs, made
+            self._inputs, self._resources = inputs, resources
 
     async def close(self) -> None:
         """Wait for what is being made."""
