@@ -6,6 +6,7 @@ Source: https://protobuf.dev/programming-guides/encoding
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -24,6 +25,7 @@ def sized(number: int) -> int:
     return number << 3 | SIZED
 
 
+@lru_cache(1024)
 def varint_of(number: int) -> bytes:
     """Return a number of 0 or more as a varint."""
     encoded = bytearray()

@@ -42,6 +42,7 @@ from fleet.names import (
     METADATA_TRACE,
     REMOVED_REQUEST_HEADERS,
 )
+from fleet.wire_fields import field_of, varint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,27 +87,12 @@ _KEPT_METADATA: Final = (METADATA_TRACE, METADATA_POOL, METADATA_LENGTH)
 
 
 @lru_cache(1024)
-def _varint(value: int) -> bytes:
-    spelled = bytearray()
-    while value > 127:
-        spelled.append(value & 127 | 128)
-        value >>= 7
-    spelled.append(value)
-    return bytes(spelled)
-
-
-def _part(key: bytes, content: bytes) -> bytes:
-    """Return a length-delimited field."""
-    return b"".join((key, _varint(len(content)), content))
-
-
-@lru_cache(1024)
 def _entry_head(key: str, size: int, kind: bytes) -> bytes:
     """Return what stands in an entry of a Struct before a content of this size, a text or a struct."""
-    head = _part(_FIRST, key.encode()) + _SECOND
-    value = kind + _varint(size)
-    head += _varint(len(value) + size) + value
-    return _FIRST + _varint(len(head) + size) + head
+    head = field_of(_FIRST, key.encode()) + _SECOND
+    value = kind + varint_of(size)
+    head += varint_of(len(value) + size) + value
+    return _FIRST + varint_of(len(head) + size) + head
 
 
 def _entry(key: str, content: bytes, kind: bytes = _THIRD) -> bytes:
@@ -124,7 +110,7 @@ _NO_BODY: Final = pb.ProcessingResponse(
         response_body_mode=processing_mode_pb2.ProcessingMode.NONE,
     )
 ).SerializeToString()
-_REMOVALS: Final = {name: _part(_SECOND, name.encode()) for name in REMOVED_REQUEST_HEADERS}
+_REMOVALS: Final = {name: field_of(_SECOND, name.encode()) for name in REMOVED_REQUEST_HEADERS}
 _REASONS: Final = {reason: _entry(METADATA_REASON, reason.value.encode()) for reason in Reason}
 _DIGESTS: Final = b"".join(
     _entry_head(key, 16, _THIRD) + b"%016x" for key in (METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL)
@@ -225,7 +211,7 @@ def body_reply(
     `crowded`: metadata from which Envoy makes headers is left out. `reroute`: Envoy chooses the route again,
     with the metadata. `body` replaces the body, None leaves it.
     """
-    more = b"" if body is None else _part(_THIRD, _part(_FIRST, body))
+    more = b"" if body is None else field_of(_THIRD, field_of(_FIRST, body))
     if reroute:
         more += _NO_MUTATION + _CLEAR_ROUTE_CACHE
     if budget is None:
@@ -290,11 +276,11 @@ def echo_grpc(kind: str, message: pb.HttpBody) -> bytes:
 
 def _reply(kind: str, changes: bytes) -> bytes:
     """Return a reply with a CommonResponse."""
-    return _part(_KINDS[kind], _part(_FIRST, changes))
+    return field_of(_KINDS[kind], field_of(_FIRST, changes))
 
 
 def _streamed(kind: str, piece: pb.StreamedBodyResponse) -> bytes:
-    return _reply(kind, _part(_THIRD, _part(_THIRD, piece.SerializeToString())))
+    return _reply(kind, field_of(_THIRD, field_of(_THIRD, piece.SerializeToString())))
 
 
 def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
@@ -323,16 +309,17 @@ def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
 def _changes(headers: Mapping[str, str], removals: bytes, *, clear_route_cache: bool) -> bytes:
     """Return a CommonResponse that sets and removes headers."""
     mutation = _set(headers) + removals
-    changes = _part(_SECOND, mutation) if mutation else b""
+    changes = field_of(_SECOND, mutation) if mutation else b""
     return changes + _CLEAR_ROUTE_CACHE if headers and clear_route_cache else changes
 
 
 def _set(headers: Mapping[str, str]) -> bytes:
     """Return a HeaderMutation that sets headers, by raw_value: Envoy refuses one that has value as well."""
     return b"".join(
-        _part(
+        field_of(
             _FIRST,
-            _part(_FIRST, _part(_FIRST, name.encode()) + _part(_THIRD, value.encode("ascii"))) + _OVERWRITE,
+            field_of(_FIRST, field_of(_FIRST, name.encode()) + field_of(_THIRD, value.encode("ascii")))
+            + _OVERWRITE,
         )
         for name, value in headers.items()
     )
@@ -360,4 +347,4 @@ def _metadata(result: PickResult, more: Mapping[str, str], *, crowded: bool = Fa
         ours += [_entry(key, text.encode()) for key, text in more.items()]
     else:
         ours += [_entry(key, more[key].encode()) for key in _KEPT_METADATA if key in more]
-    return _part(_DYNAMIC_METADATA, namespaces + _entry(METADATA_NAMESPACE, b"".join(ours), _FIFTH))
+    return field_of(_DYNAMIC_METADATA, namespaces + _entry(METADATA_NAMESPACE, b"".join(ours), _FIFTH))
