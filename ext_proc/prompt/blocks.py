@@ -76,6 +76,7 @@ def _identity(*parts: str) -> bytes:
 
 
 _SHORT_CHARS: Final = 256
+"""Clients choose the parts: longer ones would fill the memory with their bytes."""
 _identity_of_short: Final = lru_cache(1024)(_identity)
 
 

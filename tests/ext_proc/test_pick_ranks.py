@@ -35,12 +35,12 @@ def loads(**of_ranks: dict[tuple[int, int], float]) -> NDArray[np.float64]:
 
 def view(*, named: bool = True, **of_ranks: dict[tuple[int, int], float]) -> FleetView:
     values = loads(**of_ranks)
-    made = view_of(pool_of(count=len(ENDS)))
-    signals = replace(made.signals, observed_at=np.full_like(made.signals.values, 1000.0))
+    state = view_of(pool_of(count=len(ENDS)))
+    signals = replace(state.signals, observed_at=np.full_like(state.signals.values, 1000.0))
     signals = signals.with_row("queue_depth", values[0].sum(axis=1))
     signals = signals.with_row("running", values[1].sum(axis=1))
     signals = signals.with_row("memory_used_ratio", values[2].max(axis=1))
-    return replace(made, signals=signals, ranks={"p": PoolRanks(named, values)})
+    return replace(state, signals=signals, ranks={"p": PoolRanks(named, values)})
 
 
 def world(of: FleetView | None = None, **sections: Any) -> World:
@@ -51,14 +51,14 @@ def text_of(conversation: int) -> str:
     return f"Conversation {conversation}. " + f"You are assistant {conversation}. " * 200
 
 
-def ask(made: World, conversation: int, **more: Any) -> PickResult:
-    return made.route(whole(chat(text_of(conversation)), **more))
+def ask(state: World, conversation: int, **more: Any) -> PickResult:
+    return state.route(whole(chat(text_of(conversation)), **more))
 
 
 def test_a_second_turn_goes_to_the_rank_of_the_first() -> None:
-    made = world()
-    first = [ask(made, number) for number in range(12)]
-    again = [ask(made, number) for number in range(12)]
+    state = world()
+    first = [ask(state, number) for number in range(12)]
+    again = [ask(state, number) for number in range(12)]
     assert [(pick.endpoints[0], pick.rank) for pick in again] == [
         (pick.endpoints[0], pick.rank) for pick in first
     ]
@@ -73,70 +73,70 @@ def test_a_pick_names_each_endpoint_once_by_its_address() -> None:
 
 
 def test_a_full_rank_is_left_out_while_its_endpoint_is_not() -> None:
-    made = world(view(memory_used_ratio={(0, 1): 0.99}))
-    picks = {(pick.endpoints[0], pick.rank) for pick in (ask(made, number) for number in range(12))}
+    state = world(view(memory_used_ratio={(0, 1): 0.99}))
+    picks = {(pick.endpoints[0], pick.rank) for pick in (ask(state, number) for number in range(12))}
     assert (ENDS[0], "0") in picks
     assert (ENDS[0], "1") not in picks
 
 
 def test_a_long_queue_at_one_rank_sends_requests_to_the_other() -> None:
-    made = world()
-    first = ask(made, 1)
+    state = world()
+    first = ask(state, 1)
     place = ENDS.index(first.endpoints[0]), int(first.rank)
-    made.store.publish(view(queue_depth={place: 60.0}))
-    made.clock.now += 0.1
-    assert (ask(made, 1).endpoints[0], ask(made, 1).rank) != (first.endpoints[0], first.rank)
+    state.store.publish(view(queue_depth={place: 60.0}))
+    state.clock.now += 0.1
+    assert (ask(state, 1).endpoints[0], ask(state, 1).rank) != (first.endpoints[0], first.rank)
 
 
 def test_without_leave_to_name_ranks_only_the_endpoint_is_named() -> None:
-    made = world(view(named=False))
-    first = [ask(made, number) for number in range(6)]
+    state = world(view(named=False))
+    first = [ask(state, number) for number in range(6)]
     assert {pick.rank for pick in first} == {""}
-    assert [ask(made, number).endpoints[0] for number in range(6)] == [pick.endpoints[0] for pick in first]
+    assert [ask(state, number).endpoints[0] for number in range(6)] == [pick.endpoints[0] for pick in first]
 
 
 def test_no_rank_is_named_after_long_silence() -> None:
-    made = world()
-    place = ask(made, 1).endpoints[0]
-    made.clock.now += made.settings.signals.stale_after_seconds + 1
-    again = ask(made, 1)
+    state = world()
+    place = ask(state, 1).endpoints[0]
+    state.clock.now += state.settings.signals.stale_after_seconds + 1
+    again = ask(state, 1)
     assert (again.endpoints[0], again.rank) == (place, "")
 
 
 def test_a_refused_prompt_is_warm_at_no_rank() -> None:
-    made = world(signals={"access_log": True})
-    first = ask(made, 1)
+    state = world(signals={"access_log": True})
+    first = ask(state, 1)
     picked = first.endpoints[0]
-    made.director.missed(Missed(first.prompt, picked, "", first.serial, first.request))
-    again = ask(made, 1)
+    state.director.missed(Missed(first.prompt, picked, "", first.serial, first.request))
+    again = ask(state, 1)
     assert (again.reason.value, again.endpoints[0] == picked) == ("cold", False)
 
 
 def test_a_retry_makes_the_same_rank_of_another_endpoint_warm() -> None:
-    made = world(signals={"access_log": True})
-    first = ask(made, 1)
+    state = world(signals={"access_log": True})
+    first = ask(state, 1)
     served = next(address for address in ENDS if address != first.endpoints[0])
-    made.director.missed(Missed(first.prompt, first.endpoints[0], served, first.serial, first.request))
-    again = ask(made, 1)
+    state.director.missed(Missed(first.prompt, first.endpoints[0], served, first.serial, first.request))
+    again = ask(state, 1)
     assert (again.endpoints[0], again.rank, again.reason.value) == (served, first.rank, "warm")
 
 
 def test_traffic_is_reported_by_endpoint() -> None:
-    made = world()
+    state = world()
     for number in range(12):
-        made.director.started(ask(made, number).rank_name)
-    reported = {entry.address: entry for entry in made.director.traffic.snapshot()}
+        state.director.started(ask(state, number).rank_name)
+    reported = {entry.address: entry for entry in state.director.traffic.snapshot()}
     assert reported.keys() == {*ENDS}
     assert sum(entry.in_flight for entry in reported.values()) == 12
     assert all(entry.prefill_seconds_total for entry in reported.values())
 
 
 def test_status_shows_the_traffic_of_each_rank() -> None:
-    made = world()
-    ask(made, 1)
+    state = world()
+    ask(state, 1)
     name = f"{ENDS[1]}#1"
-    made.director.traffic.finished(made.director.started(name))
-    status = made.director.status()["p"]
+    state.director.traffic.finished(state.director.started(name))
+    status = state.director.status()["p"]
     assert {column: entry["started_total"] for column, entry in status.items() if entry["started_total"]} == {
         name: 1
     }
@@ -144,68 +144,68 @@ def test_status_shows_the_traffic_of_each_rank() -> None:
 
 
 def test_a_restarted_engine_is_cold_at_all_of_its_ranks() -> None:
-    made = world()
+    state = world()
     for number in range(12):
-        ask(made, number)
-    made.director.pools.emptied(ENDS[0], 1)
-    counts = made.director.warmth.index.block_count
+        ask(state, number)
+    state.director.pools.emptied(ENDS[0], 1)
+    counts = state.director.warmth.index.block_count
     assert (counts(f"{ENDS[0]}#1"), counts(f"{ENDS[0]}#0") > 0) == (0, True)
     for reachable in (0.0, 1.0):
         of = view()
         row = np.array([reachable, np.nan, np.nan])
-        made.store.publish(replace(of, signals=of.signals.with_row("reachable", row)))
-        made.director.pools.follow()
+        state.store.publish(replace(of, signals=of.signals.with_row("reachable", row)))
+        state.director.pools.follow()
     assert counts(f"{ENDS[0]}#0") == 0
     assert counts(f"{ENDS[1]}#0") > 0
 
 
 def test_a_hard_session_stays_at_its_endpoint_and_its_rank() -> None:
-    made = world(ext_proc={"pick": {"sessions": {"mode": "hard"}}})
+    state = world(ext_proc={"pick": {"sessions": {"mode": "hard"}}})
     headers = {"x-session-id": "s"}
-    first = ask(made, 1, headers=headers)
-    again = ask(made, 1, headers=headers)
+    first = ask(state, 1, headers=headers)
+    again = ask(state, 1, headers=headers)
     assert (again.reason.value, again.endpoints[0], again.rank) == ("session", first.endpoints[0], first.rank)
     assert len(again.endpoints) == len({*again.endpoints}) == len(ENDS)
 
 
 def test_a_gateway_may_allow_endpoints_by_address() -> None:
-    made = world()
-    picks = [made.route(http_request(chat(text_of(n)), subset=(ENDS[2],))) for n in range(6)]
+    state = world()
+    picks = [state.route(http_request(chat(text_of(n)), subset=(ENDS[2],))) for n in range(6)]
     assert {pick.endpoints for pick in picks} == {(ENDS[2],)}
     assert {pick.rank for pick in picks} == {"0", "1"}
 
 
 def test_endpoints_are_the_columns_again_without_ranks() -> None:
-    made = world()
-    ask(made, 1)
-    made.store.publish(view_of(pool_of(count=len(ENDS))))
-    pick = ask(made, 1)
+    state = world()
+    ask(state, 1)
+    state.store.publish(view_of(pool_of(count=len(ENDS))))
+    pick = ask(state, 1)
     assert (pick.rank, pick.rank_name, pick.reason.value) == ("", "", "cold")
-    made.store.publish(view())
-    assert ask(made, 1).reason.value == "warm"
+    state.store.publish(view())
+    assert ask(state, 1).reason.value == "warm"
 
 
 def test_a_request_may_outlast_a_change_to_ranks_and_back() -> None:
     without = view_of(pool_of(count=len(ENDS)))
-    made = world(without)
+    state = world(without)
     for before, after in ((without, view()), (view(), without)):
-        made.store.publish(before)
+        state.store.publish(before)
         request = whole(chat(text_of(1)))
-        decision = made.director.pick(request, made.director.reader.read(request))
-        sent = made.director.book(decision)
+        decision = state.director.pick(request, state.director.reader.read(request))
+        sent = state.director.book(decision)
         pick = decision.result
-        token = made.director.started(pick.rank_name or pick.endpoints[0], sent)
-        made.store.publish(after)
-        made.director.pools.follow()
-        made.director.finished(token)
-        assert [entry.in_flight for entry in made.director.traffic.snapshot()] == [0]
+        token = state.director.started(pick.rank_name or pick.endpoints[0], sent)
+        state.store.publish(after)
+        state.director.pools.follow()
+        state.director.finished(token)
+        assert [entry.in_flight for entry in state.director.traffic.snapshot()] == [0]
 
 
 @pytest.mark.parametrize("rank", range(RANKS))
 def test_kv_events_of_a_rank_make_that_rank_warm(rank: int) -> None:
-    made = world()
-    made.director._kv = _Events(f"{ENDS[1]}#{rank}")  # type: ignore[assignment]
-    pick = ask(made, 1)
+    state = world()
+    state.director._kv = _Events(f"{ENDS[1]}#{rank}")  # type: ignore[assignment]
+    pick = ask(state, 1)
     assert (pick.endpoints[0], pick.rank) == (ENDS[1], str(rank))
 
 
